@@ -77,9 +77,19 @@ class ResizeTable(MemoryTable):
 
     # -- resizes
 
-    def plan(self, parts: int = 4, days: Sequence[str] = ("d",), label: str = "p") -> str:
-        """Plan a split of every bucket of these partitions; return its requested time."""
-        return self._begin(label, days, lambda ring: self._splits(ring, parts))
+    def plan(
+        self,
+        parts: int = 4,
+        days: Sequence[str] = ("d",),
+        label: str = "p",
+        *,
+        is_dual: bool = False,
+    ) -> str:
+        """Plan a split of every bucket of these partitions; return its requested time.
+
+        `is_dual`: Hudi can execute it, too.
+        """
+        return self._begin(label, days, lambda ring: self._splits(ring, parts), is_dual=is_dual)
 
     def plan_merge(self, day: str = "d", label: str = "p") -> str:
         """Plan a merge of all buckets of a partition into one."""
@@ -93,8 +103,10 @@ class ResizeTable(MemoryTable):
     def _new_id(self) -> str:
         return f"{next(_IDS):08d}-0000-0000-0000-child"
 
-    def _begin(self, label: str, days: Sequence[str], changes_of: Any) -> str:
-        return begin_resize(self.session(label), days, changes_of)
+    def _begin(
+        self, label: str, days: Sequence[str], changes_of: Any, *, is_dual: bool = False
+    ) -> str:
+        return begin_resize(self.session(label), days, changes_of, is_dual=is_dual)
 
     def resizes(self, label: str = "e", storage: Storage | None = None, **settings: Any) -> Resizes:
         """The resizes as one process executes them."""
@@ -138,7 +150,11 @@ def splits(ring: Ring, parts: int, new_id: Callable[[], str]) -> list[RingChange
 
 
 def begin_resize(
-    session: TableSession, days: Sequence[str], changes_of: Callable[[Ring], Iterable[RingChange]]
+    session: TableSession,
+    days: Sequence[str],
+    changes_of: Callable[[Ring], Iterable[RingChange]],
+    *,
+    is_dual: bool = False,
 ) -> str:
     """Plan changes of the rings of these partitions; return the requested time."""
     slices = latest_slices(session)
@@ -147,7 +163,8 @@ def begin_resize(
         ring = session.groups.ring(day)
         assert ring is not None
         changes += (_planned(ring, change, slices) for change in changes_of(ring))
-    data = encode_resize_plan(ResizePlan(tuple(changes)), session.storage.uri, bytes(16))
+    plan = ResizePlan(tuple(changes), is_dual)
+    data = encode_resize_plan(plan, session.storage.uri, bytes(16))
     outcome = session.log.append(Begin(Action.CLUSTERING, data))
     assert isinstance(outcome, Decided), outcome
     assert outcome.entry.instant is not None

@@ -15,7 +15,13 @@ from pyhudi.commit.conflict_notes import CONFLICT_FOLDER
 from pyhudi.commit.proposals import Decided
 from pyhudi.commit.transaction import Completed, Held, Lost, Transaction
 from pyhudi.commit.validation import Checks
-from pyhudi.conflict.resizes import MeetsClosed, MustCancel, MustMove
+from pyhudi.conflict.resizes import (
+    MeetsClosed,
+    MustCancel,
+    MustForget,
+    MustMove,
+    MustWriteTwice,
+)
 from pyhudi.conflict.rules import Retry
 from pyhudi.errors import ConflictError
 from pyhudi.format.files.file_names import FileGroupId
@@ -176,14 +182,32 @@ def test_a_write_beside_a_plain_clustering_conflicts_as_ever(scene: Scene) -> No
     assert (lost.retry, lost.is_counted) == (Retry.LATER, True)
 
 
-def test_on_a_shared_table_a_resize_is_a_clustering() -> None:
-    """Another engine copies nothing, so no write may complete beside its resize."""
+def test_on_a_shared_table_a_write_completes_beside_a_resize_that_hudi_can_execute_if_twice() -> (
+    None
+):
+    """Hudi copies nothing. What pyhudi alone can execute is copied there, too."""
     scene = begun_scene(rows("before", "a", "b"), **NBCC, **SHARED)
     write = begin(scene.session("a"))
-    resize(scene)
-    lost = complete(write, GROUP)
-    assert isinstance(lost, Lost)
-    assert lost.retry is Retry.LATER
+    planned = plan_resize(scene.session("executor"), {GROUP: CHILDREN}, is_dual=True)
+    older = complete(write, GROUP)
+    assert isinstance(older, Lost)
+    assert (older.retry, older.is_counted) == (Retry.WRITE, False)
+    write = begin(scene.session("a"))
+    assert complete(write, GROUP) == Held(MustWriteTwice(planned.requested))
+    twice = Checks(twice=frozenset([planned.requested]))
+    assert isinstance(complete(write, GROUP, checks=twice), Completed)
+
+
+def test_a_write_forgets_what_it_wrote_twice_for_a_resize_that_was_cancelled() -> None:
+    scene = begun_scene(rows("before", "a", "b"), **NBCC)
+    session = scene.session("a")
+    planned = plan_resize(scene.session("executor"), {GROUP: CHILDREN}, is_dual=True)
+    write = begin(session)
+    assert isinstance(complete(write, GROUP), Held)
+    session.recovery.abort(session.log.live.pending[planned.requested])
+    twice = Checks(twice=frozenset([planned.requested]))
+    assert complete(write, GROUP, checks=twice) == Held(MustForget(planned.requested))
+    assert isinstance(complete(write, GROUP), Completed)
 
 
 def test_an_optimistic_write_that_moved_conflicts_with_one_that_was_copied() -> None:

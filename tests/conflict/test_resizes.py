@@ -12,8 +12,10 @@ from pyhudi.conflict.resizes import (
     BucketChange,
     MeetsClosed,
     MustCancel,
+    MustForget,
     MustMove,
     MustRepeat,
+    MustWriteTwice,
     Resize,
     other_through,
     own_through,
@@ -33,13 +35,18 @@ def groups(names: str) -> frozenset[FileGroupId]:
 
 
 def resize(
-    change: str, requested: int, completed: int | None = None, *, is_closed: bool = False
+    change: str,
+    requested: int,
+    completed: int | None = None,
+    *,
+    is_closed: bool = False,
+    is_dual: bool = False,
 ) -> Resize:
     """A resize such as "g>ab hi>c": a split of g, and a merge of h and i."""
     sides = (part.split(">") for part in change.split())
     changes = tuple(BucketChange(groups(before), groups(after)) for before, after in sides)
     done = None if completed is None else at(completed)
-    return Resize(at(requested), done, is_closed, changes)
+    return Resize(at(requested), done, is_closed, changes, is_dual)
 
 
 PENDING = resize("g>ab", 5)
@@ -102,6 +109,47 @@ CASES: dict[str, tuple[str, str, tuple[Resize, ...], object]] = {
 def test_a_write_is_told_what_to_do(case: str) -> None:
     written, bases, met, expected = CASES[case]
     assert resize_verdict(at(10), groups(bases), groups(written), met) == expected
+
+
+HUDIS = resize("g>ab", 5, is_dual=True)
+HUDIS_LATE = resize("g>ab", 15, is_dual=True)
+HUDIS_DONE = resize("g>ab", 5, 30, is_dual=True)
+
+#: The same of resizes that Hudi can execute, with those that the write has written twice for.
+DUAL_CASES: dict[str, tuple[str, str, tuple[Resize, ...], frozenset[str], object]] = {
+    "a pending one elsewhere": ("h", "", (HUDIS,), frozenset(), None),
+    "a pending one": ("g", "", (HUDIS,), frozenset(), MustWriteTwice(at(5))),
+    "written twice": ("ga", "", (HUDIS,), frozenset([at(5)]), None),
+    "planned since": (
+        "g",
+        "",
+        (HUDIS_LATE,),
+        frozenset(),
+        MustRepeat(HUDIS_LATE, min(groups("g"))),
+    ),
+    "a base file": ("g", "g", (HUDIS,), frozenset(), MustCancel(at(5))),
+    "completed since": ("ga", "", (HUDIS_DONE,), frozenset([at(5)]), None),
+    "completed too early": ("g", "", (HUDIS_DONE,), frozenset(), MustMove(at(5))),
+    "cancelled since": ("ga", "", (), frozenset([at(5)]), MustForget(at(5))),
+    "two of them": (
+        *("gh", "", (HUDIS, resize("h>c", 7, is_dual=True)), frozenset([at(5)])),
+        MustWriteTwice(at(7)),
+    ),
+    "first it moves": (
+        *("gh", "", (resize("h>c", 4, 20), HUDIS), frozenset()),
+        MustMove(at(4)),
+    ),
+    "the next one, planned since": (
+        *("ga", "", (HUDIS_DONE, resize("a>d", 32, is_dual=True)), frozenset([at(5)])),
+        MustRepeat(resize("a>d", 32, is_dual=True), min(groups("a"))),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DUAL_CASES)
+def test_a_write_beside_a_resize_that_hudi_can_execute_is_told_what_to_do(case: str) -> None:
+    written, bases, met, twice, expected = DUAL_CASES[case]
+    assert resize_verdict(at(10), groups(bases), groups(written), met, twice) == expected
 
 
 #: A ring of two groups, and what may happen to it: up to three resizes, one after the other.

@@ -69,9 +69,15 @@ class HandmadeResize:
 
 
 def plan_resize(
-    session: TableSession, changes: Mapping[FileGroupId, Iterable[FileGroupId]]
+    session: TableSession,
+    changes: Mapping[FileGroupId, Iterable[FileGroupId]],
+    *,
+    is_dual: bool = False,
 ) -> HandmadeResize:
-    """Put the plan of a resize on the timeline: each file group into its children."""
+    """Put the plan of a resize on the timeline: each file group into its children.
+
+    `is_dual`: Hudi can execute it, too.
+    """
     plan = ResizePlan(
         tuple(
             GroupChange(
@@ -84,7 +90,8 @@ def plan_resize(
                 ),
             )
             for group, children in changes.items()
-        )
+        ),
+        is_dual,
     )
     data = encode_resize_plan(plan, session.storage.uri, _SYNC)
     return HandmadeResize(begin_service(session, Action.CLUSTERING, data), plan)

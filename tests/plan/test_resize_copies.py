@@ -77,6 +77,29 @@ def test_logs_come_by_the_place_of_their_input_on_the_ring_then_by_version() -> 
     assert owed.files == 1 * 2 + 3 * 1 + 1 * 2, "one in each child"
 
 
+def test_beside_a_resize_that_hudi_can_execute_what_was_written_twice_is_not_owed() -> None:
+    child = log("p", "x", path=f"p/.x-0_{RESIZE}.log.1_3-5-7")
+    both = metadata(log("p", "a"), child, log("p", "b"))
+    owed = owed_copy(PLAN, 1, WRITE, both, RESIZE)
+    assert owed is not None
+    assert {number: len(logs) for number, logs in owed.logs.items()} == {1: 1}, "it wrote b once"
+    assert owed_copy(PLAN, 1, WRITE, metadata(log("p", "a"), child), RESIZE) is None
+
+
+def test_what_writers_put_into_children_is_no_copy() -> None:
+    files = [
+        (f"p/.x-0_{RESIZE}.log.{version}_{token}", 10)
+        for version, token in (
+            (1, "0-0-0"),
+            (5_002, "0000-0-0"),
+            (1, "3-905-1819"),
+            (5_000, "0-0-0"),
+        )
+    ]
+    found = found_copies(RESIZE, PLAN.groups, files)
+    assert found == FoundCopies({5: ((f"p/.x-0_{RESIZE}.log.5000_0-0-0", 10),)})
+
+
 def test_row_images_of_change_capture_are_no_rows() -> None:
     name = f".a-0_{WRITE}.log.1_0-0-0.cdc"
     assert owed_copy(PLAN, 1, WRITE, metadata(log("p", "a", path=f"p/{name}"))) is None

@@ -23,7 +23,7 @@ def marker(path: str) -> MarkerName:
 
 
 def test_a_plan_deletes_each_marked_file() -> None:
-    plan = plan_rollback(TARGET, [marker(LOG), marker(BASE)], URI)
+    plan = plan_rollback(TARGET, [LOG, BASE], URI)
     assert plan.instant_to_rollback is not None
     assert plan.instant_to_rollback.commit_time == R
     assert set(files_to_delete(plan, [], R)) == {LOG, BASE}
@@ -33,12 +33,12 @@ def test_a_plan_deletes_each_marked_file() -> None:
 
 
 def test_markers_that_came_after_the_plan_count_too() -> None:
-    plan = plan_rollback(TARGET, [marker(BASE)], URI)
+    plan = plan_rollback(TARGET, [BASE], URI)
     assert files_to_delete(plan, [marker(LOG)], R) == tuple(sorted([BASE, LOG]))
 
 
 FORGED = [
-    f"{URI}/p/.a-0_{OTHER}.log.1_0-0-0",
+    f"{URI}/p/b-0_0-0-0_{OTHER}.parquet",
     f"{URI}/.hoodie/hoodie.properties",
     "file:///etc/passwd",
     "",
@@ -53,7 +53,7 @@ def test_a_forged_plan_deletes_nothing(path: str) -> None:
 
 
 def test_a_plan_made_where_the_table_is_mounted_elsewhere_is_understood() -> None:
-    plan = plan_rollback(TARGET, [marker(LOG), marker(BASE)], "file:///mnt/lake/table")
+    plan = plan_rollback(TARGET, [LOG, BASE], "file:///mnt/lake/table")
     assert files_to_delete(plan, [], R) == tuple(sorted([BASE, LOG]))
 
 
@@ -79,7 +79,7 @@ PLANNED = Instant(InstantTime(R), Action.COMPACTION, State.INFLIGHT)
 
 
 def test_a_plan_that_is_given_up_is_among_the_files_and_stays_no_data_file() -> None:
-    plan = plan_rollback(PLANNED, [marker(BASE)], URI, ".hoodie/timeline")
+    plan = plan_rollback(PLANNED, [BASE], URI, ".hoodie/timeline")
     named = [path for r in plan.rollback_requests or () for path in r.files_to_be_deleted]
     assert named == [f"{URI}/{BASE}", f"{URI}/.hoodie/timeline/{R}.compaction.requested"]
     assert is_final(plan)
@@ -88,12 +88,12 @@ def test_a_plan_that_is_given_up_is_among_the_files_and_stays_no_data_file() -> 
 
 def test_a_rollback_of_a_failed_run_leaves_the_plan() -> None:
     """As Hudi plans it, before it carries the plan out anew."""
-    plan = plan_rollback(PLANNED, [marker(BASE)], URI, ".hoodie/timeline")
+    plan = plan_rollback(PLANNED, [BASE], URI, ".hoodie/timeline")
     requests = (plan.rollback_requests or ())[:1]
     assert not is_final(RollbackPlan(plan.instant_to_rollback, requests))
     assert not is_final(RollbackPlan(plan.instant_to_rollback, ()))
 
 
 def test_every_rollback_of_a_write_is_final() -> None:
-    assert is_final(plan_rollback(TARGET, [marker(LOG)], URI, ".hoodie/timeline"))
+    assert is_final(plan_rollback(TARGET, [LOG], URI, ".hoodie/timeline"))
     assert is_final(RollbackPlan(None, ()))

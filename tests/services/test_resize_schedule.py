@@ -19,7 +19,8 @@ from counted_storage import CountedStorage
 from many_writers.scene import NBCC, OCC, SHARED, Scene, begun_scene, rows
 from many_writers.services_by_hand import archive, begin_service, plan_clustering, replacement
 from memory_tables import TIMELINE, MemoryTable
-from pyhudi.errors import ConflictError, CorruptTableError, UnsupportedTableError
+from pyhudi.commit.transaction import Transaction
+from pyhudi.errors import ConflictError, CorruptTableError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
 from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_MAX, Ring, RingNode
@@ -38,7 +39,7 @@ from pyhudi.services.resizing import schedule
 from pyhudi.services.resizing.schedule import ResizeDraft, ResizePlanning, RingFacts
 from pyhudi.session.session import TableSession
 from pyhudi.storage.protocol import Storage
-from pyhudi.timeline.instant_time import clock_time
+from pyhudi.timeline.instant_time import clock_time, shifted_time
 from pyhudi.timeline.live import LiveTimeline
 
 BUCKETS = 4
@@ -423,12 +424,31 @@ def test_a_plan_made_before_its_writes_were_archived_is_made_again() -> None:
 # -- what is refused
 
 
-def test_a_table_with_a_lock_of_hudis_is_not_resized() -> None:
-    scene = Scene(**NBCC, **SHARED)
-    scene.table("one").upsert(rows("one", "a"))
-    work = planning(scene)
-    with pytest.raises(UnsupportedTableError, match="a Hudi writer would not know"):
-        work.schedule(MERGES)
+def test_hudi_can_execute_what_is_planned_where_the_table_has_its_lock() -> None:
+    for definition in (NBCC, {**NBCC, **SHARED}):
+        scene = scene_of(**definition)
+        _, requested = planning(scene).schedule(MERGES)
+        path = f"{TIMELINE}/{requested}.clustering.requested"
+        plan = decode_resize_plan(scene.storage.read(path), path)
+        assert plan is not None
+        assert plan.is_dual is (definition is not NBCC)
+
+
+def test_no_resize_begins_beside_a_pending_write_of_another_engine() -> None:
+    scene = scene_of(**NBCC, **SHARED)
+    own = scene.session("two")
+    own.log.refresh()
+    write = Transaction.begin(own.log, own.settings, own.action, own.recovery)
+    foreign = shifted_time(write.requested, 1)
+    scene.storage.create(f"{TIMELINE}/{foreign}.deltacommit.requested", b"")
+    preview, requested = planning(scene).schedule(MERGES)
+    assert requested is None
+    assert {left.why for left in preview.left} == {
+        f"the write {foreign} of another engine is pending"
+    }
+    scene.storage.delete(f"{TIMELINE}/{foreign}.deltacommit.requested")
+    _, requested = planning(scene).schedule(MERGES)
+    assert requested is not None, "a writer of pyhudi finds the plan when it completes"
 
 
 def test_a_bucket_that_has_lost_a_file_is_not_rewritten() -> None:

@@ -448,7 +448,7 @@ def test_no_process_executes_a_resize_beside_hudi(monkeypatch: pytest.MonkeyPatc
     table = ResizeTable(ordering="ts")
     table.put("klmn", 1)
     requested = table.plan(3)
-    monkeypatch.setattr("pyhudi.services.lock_change.cancel_all", lambda session: None)
+    monkeypatch.setattr("pyhudi.services.lock_change.cancel_own", lambda session: None)
     table.table("own").alter.use_lock("storage")
     with pytest.raises(UnsupportedTableError, match="Cancel it with cancel_resize"):
         table.resizes().execute(requested)

@@ -55,10 +55,6 @@ def test_hudis_rings_tell_the_first_count_and_keys_what_is_hashed(
     golden: GoldenTables, name: str
 ) -> None:
     table = loader(open_storage(str(golden.path(name))))
-    if name == "mor_consistent_hash_pending":
-        with pytest.raises(UnsupportedTableError, match="Apache Hudi is resizing"):
-            found_buckets(table)
-        return
     first = int(golden.description(name)["options"]["hoodie.bucket.index.num.buckets"])
     assert found_buckets(table) == ConsistentBuckets(first, hash_fields=("id",))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.world import real_world
 from pyhudi.write import complete as completing
 from pyhudi.write import write as writing
+from pyhudi.write.resizing import copies
 
 pytestmark = [
     pytest.mark.spark,
@@ -119,7 +121,14 @@ def test_a_save_goes_on(spark: SparkSession, path: str, *, is_late: bool) -> Non
     """Spark commits a save in a process of its own; here its steps are called one by one."""
     if not is_late:
         planned(path)
-    rows = frame(spark)
+    commit = saved(frame(spark), path)
+    executed(path)
+    commit()
+    check(path)
+
+
+def saved(rows: DataFrame, path: str) -> Callable[[], object]:
+    """Let the tasks of a save write their files; return what commits it."""
     from pyspark_pyhudi.writer import PyhudiWriter  # it cannot be loaded on Spark 3.5
 
     writer = PyhudiWriter({"path": path}, rows.schema, overwrite=False)
@@ -127,8 +136,23 @@ def test_a_save_goes_on(spark: SparkSession, path: str, *, is_late: bool) -> Non
     messages = [
         writer.written(iter([batch]), task, real_world()) for task, batch in enumerate(batches)
     ]
-    executed(path)
-    writer.commit(messages)
+    return lambda: writer.commit(messages)
+
+
+@pytest.mark.parametrize("verb", ["upsert", "save"])
+def test_a_write_beside_a_resize_that_hudi_can_execute_writes_twice(
+    spark: SparkSession, path: str, verb: str
+) -> None:
+    """Hudi copies nothing."""
+    pyhudi.open_table(path).alter.use_lock("file")
+    planned(path)
+    if verb == "upsert":
+        result = pyhudi.open_table(path).upsert(frame(spark))
+        assert (result.moved, result.rows, result.retries) == (0, 2 * COUNT, 0)
+    else:
+        saved(frame(spark), path)()
+    with patch.object(copies, "owed_copy", lambda *of: None):
+        executed(path)
     check(path)
 
 

@@ -8,10 +8,12 @@ the bucket, which has to be copied. Whatever the write meets, it completes by it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -20,10 +22,13 @@ from many_writers.scene import HeldWrite, Stop
 from pyhudi.api.table import Table
 from pyhudi.commit.proposals import Close
 from pyhudi.errors import HudiError
+from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.column_owners import ColumnOwners
+from pyhudi.format.timeline.instant import Action
 from pyhudi.storage.objects.column_owners import declare_owners
 from pyhudi.storage.protocol import Storage
 from pyhudi.write.begin import commit_nothing
+from pyhudi.write.resizing import copies
 from pyhudi.write.result import WriteResult
 from resize_tables import MODES, SCHEMA, ResizeTable
 
@@ -93,6 +98,9 @@ PARTS: dict[str, Verb] = {
 
 #: The write's steps in capitals, those of the resize in small letters.
 WRITE = {"B": Stop.BEGUN, "W": Stop.WRITTEN, "C": Stop.NEVER}
+STEPS = {"p": "_plan", "k": "_close", "c": "_end", "h": "_end_as_hudi", "x": "_cancel"}
+#: What other processes do to the buckets that the resize has made.
+STEPS |= {"m": "_compact", "o": "_overwrite"}
 
 
 def orders(resize: str) -> Iterator[str]:
@@ -109,13 +117,17 @@ class Bench:
 
     verb: Verb
     mode: str
+    is_dual: bool = False  # Hudi can execute the resize
+    is_shared: bool = False  # the table has its lock
     resize: str = ""
     held: HeldWrite | None = None
     result: WriteResult | None = None
 
     def __post_init__(self) -> None:
         is_joined = self.mode == JOINED
-        self.table = ResizeTable(**({"owners": OWNERS} if is_joined else MODES[self.mode]))
+        lock: dict[str, Any] = {"lock": LockKind.FILE} if self.is_shared else {}
+        kind: dict[str, Any] = {"owners": OWNERS} if is_joined else MODES[self.mode]
+        self.table = ResizeTable(**kind, **lock)
         if is_joined:
             declare_owners(self.table.storage, ColumnOwners(OWNERS))
         self.effects: dict[str, Callable[[Values], Values]] = {}
@@ -143,7 +155,7 @@ class Bench:
             if step in WRITE:
                 self._go_on(WRITE[step])
             else:
-                getattr(self, {"p": "_plan", "k": "_close", "c": "_end"}[step])()
+                getattr(self, STEPS[step])()
 
     def meet(self, steps: str) -> None:
         """Play steps of the resize. What is decided is applied first: a plan by hand lists files,
@@ -161,7 +173,7 @@ class Bench:
             self.held.run_to(stop)
 
     def _plan(self) -> None:
-        self.resize = self.table.plan(3)
+        self.resize = self.table.plan(3, is_dual=self.is_dual)
         self._put("mz", 3)
 
     def _close(self) -> None:
@@ -192,6 +204,23 @@ class Bench:
         if self._is_pending():
             self.table.resizes("end").execute(self.resize, is_forced=True)
 
+    def _end_as_hudi(self) -> None:
+        """Complete it as Hudi does, which copies nothing."""
+        if self._is_pending():
+            with patch.object(copies, "owed_copy", lambda *of: None):
+                self.table.resizes("hudi").execute(self.resize, is_forced=True)
+
+    def _compact(self) -> None:
+        self.table.table("compactor").services.compact()
+
+    def _overwrite(self) -> None:
+        done = self.table.table("overwriter").overwrite(_rows("kt", 8), partitions=["d"])
+        self.effects[done.completed] = lambda _: _put({}, "kt", 8)
+
+    def _cancel(self) -> None:
+        if self._is_pending():
+            self.table.resizes("end").cancel(self.resize, is_forced=True)
+
     # -- what must be
 
     def check(self) -> None:
@@ -215,8 +244,10 @@ class Bench:
         return values
 
 
-def _played(verb: str, mode: str, order: str) -> Bench:
-    bench = Bench((PARTS if mode == JOINED else VERBS)[verb], mode)
+def _played(
+    verb: str, mode: str, order: str, *, is_dual: bool = False, is_shared: bool = False
+) -> Bench:
+    bench = Bench((PARTS if mode == JOINED else VERBS)[verb], mode, is_dual, is_shared)
     try:
         bench.play(order)
         bench.check()
@@ -248,6 +279,20 @@ def test_the_write_of_an_owner_and_a_resize_in_every_order(verb: str) -> None:
         _played(verb, JOINED, order)
 
 
+@pytest.mark.parametrize("end", ["c", "h", "x"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_write_beside_a_resize_that_hudi_can_execute_in_every_order(verb: str, end: str) -> None:
+    """Nothing is lost although Hudi copies nothing; every other order is on a shared table."""
+    for number, order in enumerate(orders(f"p{end}")):
+        _played(verb, mode_of(verb, number), order, is_dual=True, is_shared=bool(number // 2 % 2))
+
+
+@pytest.mark.parametrize("verb", PARTS)
+def test_the_write_of_an_owner_beside_a_resize_that_hudi_can_execute(verb: str) -> None:
+    for order in orders("ph"):
+        _played(verb, JOINED, order, is_dual=True)
+
+
 # -- at each storage operation
 
 
@@ -275,13 +320,36 @@ class AtOperation:
 
 #: What has happened before the write begins, and what happens in its midst.
 MOMENTS = {"a whole resize": ("", "pc"), "its end": ("p", "c"), "its close": ("p", "k")}
+#: The same of a resize that Hudi can execute.
+DUAL_MOMENTS = {
+    "a whole resize of Hudi's": ("", "ph"),
+    "its plan by Hudi": ("", "p"),
+    "its end by Hudi": ("p", "h"),
+    "its end by pyhudi": ("p", "c"),
+    "its cancelling": ("p", "x"),
+    "its end, and a compaction": ("p", "cm"),
+    "its end by Hudi, and an overwrite": ("p", "ho"),
+}
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_resize_at_each_change_that_a_write_makes(moment: str) -> None:
-    before, meanwhile = MOMENTS[moment]
+    _at_each_change(*MOMENTS[moment], lambda number: mode_of("upsert", number))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("moment", DUAL_MOMENTS)
+def test_a_resize_that_hudi_can_execute_at_each_change_that_a_write_makes(
+    moment: str, mode: str
+) -> None:
+    _at_each_change(*DUAL_MOMENTS[moment], lambda number: mode, is_dual=True)
+
+
+def _at_each_change(
+    before: str, meanwhile: str, mode: Callable[[int], str], *, is_dual: bool = False
+) -> None:
     for number in range(1, 100):
-        bench = Bench(VERBS["upsert"], mode_of("upsert", number))
+        bench = Bench(VERBS["upsert"], mode(number), is_dual)
         bench.play(before)
         deed = partial(bench.meet, meanwhile)
         storage = AtOperation(bench.table.storage, number, deed)
@@ -291,3 +359,62 @@ def test_a_resize_at_each_change_that_a_write_makes(moment: str) -> None:
             break
         bench.check()
     assert number > 5
+
+
+class DiesAt:
+    """A storage whose process is dead from the given change on, counted from 0."""
+
+    def __init__(self, storage: Storage, number: int) -> None:
+        self._storage = storage
+        self.left = number
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._storage, name)
+        if name not in ("create", "create_from", "write", "replace", "delete", "delete_all"):
+            return found
+
+        def changed(*args: Any, **kwargs: Any) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+            return found(*args, **kwargs)
+
+        return changed
+
+
+@pytest.mark.parametrize("end", ["c", "h", "x"])
+def test_a_write_that_writes_twice_dies_at_each_change(end: str) -> None:
+    """Its rollback removes its files from inputs and children, and no others."""
+    for number in range(1, 100):
+        bench = Bench(VERBS["upsert"], mode_of("upsert", number), is_dual=True)
+        bench.play("p")
+        files, before = _data_files(bench), _completed(bench)
+        storage = DiesAt(bench.table.storage, number)
+        dead = bench.table.table("at", storage)
+        with suppress(KeyboardInterrupt):
+            result = VERBS["upsert"].run(dead)
+            bench.effects[result.completed] = VERBS["upsert"].effect
+        bench.table.clock.ms += 3_600_000
+        bench.table.session("look").recover()
+        if done := _completed(bench) - before:  # perhaps another process published it
+            [completed] = done
+            bench.effects[completed] = VERBS["upsert"].effect
+        else:
+            assert _data_files(bench) == files
+        bench.play(end)
+        bench.table.clock.ms += 3_600_000
+        bench.table.session("look").recover()
+        bench.check()
+        if storage.left >= 0:
+            break
+    assert number > 8
+
+
+def _completed(bench: Bench) -> set[str]:
+    live = bench.table.session("look").log.refresh()
+    done = (i for i in live.completed_after("0") if i.action is Action.DELTACOMMIT)
+    return {instant.completed or "" for instant in done}
+
+
+def _data_files(bench: Bench) -> set[str]:
+    return {stat.path for stat in bench.table.storage.list("d")}

@@ -17,7 +17,6 @@ from pyhudi.errors import (
     ConflictError,
     CorruptTableError,
     InvalidRequestError,
-    UnsupportedTableError,
 )
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
@@ -196,12 +195,6 @@ def test_hudis_tables_are_continued(copy: Any, name: str) -> None:
     assert found.read().to_arrow().num_rows == before.num_rows - 2
     found.overwrite(raised, partitions="all")
     assert pyhudi.open_table(uri).read().to_arrow().num_rows == before.num_rows
-
-
-def test_a_resize_that_hudi_has_pending_is_refused_by_name(copy: Any) -> None:
-    table = pyhudi.open_table(copy("mor_consistent_hash_pending"))
-    with pytest.raises(UnsupportedTableError, match="is resizing"):
-        table.upsert(table.read().to_arrow())
 
 
 def test_another_kind_of_buckets_than_the_tables_is_refused(copy: Any) -> None:

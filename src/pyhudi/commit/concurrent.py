@@ -85,6 +85,19 @@ class ConcurrentWrites:
                 continue
             yield self._seen(instant)
 
+    def bases_since(
+        self, time: str, live: LiveTimeline
+    ) -> Iterator[tuple[OtherWrite, frozenset[FileGroupId]]]:
+        """Yield writes that began after the time and have completed, each with the file groups in
+        which it opened base files.
+
+        A compaction is none of them: it has read what its base file hides.
+        """
+        for instant in self.instants(live):
+            if instant.requested > time and not (self._is_mor and instant.action is Action.COMMIT):
+                stats = self.metadata(instant).group_stats
+                yield self._seen(instant), frozenset(g for g, s in stats if s.log_files is None)
+
     def named(self, requested: str, live: LiveTimeline) -> OtherWrite:
         """Return the completed write with that requested time."""
         return next(self._seen(i) for i in self.instants(live) if i.requested == requested)
@@ -172,8 +185,7 @@ class ConcurrentWrites:
 
     def _kind(self, instant: Instant, metadata: CommitMetadata) -> WriteKind:
         if instant.action is Action.REPLACECOMMIT:
-            is_resize = self._resize_plan(instant) is not None
-            return WriteKind.RESIZE if is_resize else WriteKind.REPLACE
+            return WriteKind.RESIZE if self.is_resize(instant) else WriteKind.REPLACE
         if self._is_mor and instant.action is Action.COMMIT:
             return WriteKind.COMPACTION
         if metadata.operation_type == "LOG_COMPACT":
@@ -185,11 +197,11 @@ class ConcurrentWrites:
     def resizes(self, own: OwnWrite, live: LiveTimeline) -> list[Resize]:
         """Return the resizes that are pending, or completed since our write began.
 
-        On a table that another engine may write, a resize is a clustering like any other. Where
-        buckets have no numbers every clustering resizes, so one whose plan is damaged does, too. A
-        seed passes it: no resize is planned of a file group that has no committed file.
+        Where buckets have no numbers every clustering resizes, so one whose plan is damaged does,
+        too, unless another engine may have planned it. A seed passes it: no resize is planned of a
+        file group that has no committed file.
         """
-        if self._log.is_shared or not own.touched:
+        if not own.touched:
             return []
         found = []
         for instant in live.completed_after(self._requested):  # none is archived while ours pends
@@ -208,17 +220,21 @@ class ConcurrentWrites:
         return found
 
     def _is_resize(self, service: Instant, own: OwnWrite) -> bool:
-        """True if a pending table service is a resize by pyhudi."""
-        if self._log.is_shared or service.action is not Action.CLUSTERING:
+        """True if a pending table service is a resize."""
+        if service.action is not Action.CLUSTERING:
             return False
         plan = self._plan(service)
-        return plan.resize is not None or (plan.damage is not None and not own.is_numbered)
+        is_damaged = plan.damage is not None and not self._log.is_shared
+        return plan.resize is not None or (is_damaged and not own.is_numbered)
+
+    def is_resize(self, instant: Instant) -> bool:
+        """True if it is a resize that has completed."""
+        return instant.action is Action.REPLACECOMMIT and self._resize_plan(instant) is not None
 
     def _resize_plan(self, instant: Instant) -> ResizePlan | None:
-        """Return the plan of a completed replace commit, if it is a resize by pyhudi."""
+        """Return the plan of a completed replace commit, if it is a resize."""
         requested = instant.requested
-        began_as = self._log.live.began_as.get(requested)
-        if self._log.is_shared or began_as is not Action.CLUSTERING:
+        if self._log.live.began_as.get(requested) is not Action.CLUSTERING:
             return None
         if requested not in self._resize_plans:
             self._resize_plans[requested] = load_resize_plan(self._log, requested)
@@ -321,7 +337,7 @@ def _resize(instant: Instant, plan: ResizePlan, live: LiveTimeline) -> Resize:
         BucketChange(frozenset(change.inputs), frozenset(change.made)) for change in plan.groups
     )
     is_closed = instant.requested in live.closed
-    return Resize(instant.requested, instant.completed, is_closed, changes)
+    return Resize(instant.requested, instant.completed, is_closed, changes, plan.is_dual)
 
 
 def is_seed(metadata: CommitMetadata) -> bool:

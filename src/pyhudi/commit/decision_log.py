@@ -38,7 +38,7 @@ from pyhudi.commit.proposals import (
     undecided,
     unstaged,
 )
-from pyhudi.commit.publish import has_effect, publish
+from pyhudi.commit.publish import has_effect, is_own, publish
 from pyhudi.commit.rollback_targets import RollbackTargets
 from pyhudi.commit.superseded import has_removed_plan, is_superseded, reissued_abort
 from pyhudi.errors import HudiError, UnavailableError
@@ -49,7 +49,7 @@ from pyhudi.format.timeline.decision_entry import (
     entry_path,
     staged_path,
 )
-from pyhudi.format.timeline.instant import Action, Instant
+from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.read.log_view import KnownLog
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.locks.lock import HeldLock, Lock
@@ -211,6 +211,15 @@ class DecisionLog:
     def number_of(self, requested: str) -> int | None:
         """Return the number of the entry that began the instant, if this process has read it."""
         return None if self._known is None else self._known.number_of(requested)
+
+    def is_own(self, requested: str) -> bool:
+        """True if a pyhudi writer began the write, which is pending."""
+        if self.number_of(requested) is not None:
+            return True
+        instant = self.live.pending.get(requested)
+        if instant is None:
+            return False
+        return is_own(self.storage, self.path(instant.in_state(State.INFLIGHT)))
 
     def completions_since(self, requested: str) -> list[NumberedWrite]:
         """Return the writes that completed since the instant, which is pending, was requested.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from pyhudi.commit.decision_log import DecisionLog
@@ -12,6 +14,8 @@ from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.plan_files import decode_compaction_plan
 from pyhudi.format.timeline.resize_plan import ResizePlan, decode_clustering, decode_resize_plan
 from pyhudi.storage.protocol import Storage
+from pyhudi.timeline.live import LiveTimeline
+from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,45 @@ def load_plan_file(storage: Storage, action: Action, path: str) -> ServicePlan:
         return ServicePlan(plan.inputs, plan)
     ids = plan.file_ids.items()
     return ServicePlan(frozenset(FileGroupId(p, i) for p, found in ids for i in found))
+
+
+def entered_children(log: DecisionLog, live: LiveTimeline) -> dict[FileGroupId, str]:
+    """Return children of resizes that have completed, and the pending write that may have put rows
+    into them before.
+
+    Beside a resize that Hudi can execute, writes do that in files that the resize names. Such a
+    write began after the plan and before its completion.
+    """
+    # What is being rolled back has its files still.
+    undone = {w for w, rollback in live.rolled_back_by.items() if rollback not in live.completed}
+    return _entered(log, live.instants, live.began_as, undone)
+
+
+def entered_then(log: DecisionLog, timeline: Timeline) -> dict[FileGroupId, str]:
+    """Return the same as of a timeline that was listed."""
+    return _entered(log, timeline.instants, timeline.began_as, set())
+
+
+def _entered(
+    log: DecisionLog,
+    instants: Iterable[Instant],
+    began_as: Mapping[str, Action],
+    undone: AbstractSet[str],
+) -> dict[FileGroupId, str]:
+    known = tuple(instants)
+    pending = (i for i in known if i.completed is None and i.action in WRITE_ACTIONS)
+    writes = sorted(undone | {instant.requested for instant in pending})
+    found: dict[FileGroupId, str] = {}
+    for done in known if writes else ():
+        if done.completed is None or began_as.get(done.requested) is not Action.CLUSTERING:
+            continue
+        between = (w for w in writes if done.requested < w < (done.completed or ""))
+        if (write := next(between, None)) is None:
+            continue
+        plan = load_resize_plan(log, done.requested)
+        if plan is not None and plan.is_dual:
+            found.update(dict.fromkeys(plan.made, write))
+    return found
 
 
 def load_resize_plan(log: DecisionLog, requested: str) -> ResizePlan | None:

@@ -112,11 +112,11 @@ def _fence_off(storage: Storage, timeline_folder: str, target: Target) -> None:
         storage.delete(f"{timeline_folder}/{plan.file_name}")
         if target.action is Action.CLUSTERING:
             storage.delete(closed_path(target.instant))
-    elif not _is_ours(storage, inflight):
+    elif not is_own(storage, inflight):
         storage.delete(inflight)
 
 
-def _is_ours(storage: Storage, inflight: str) -> bool:
+def is_own(storage: Storage, inflight: str) -> bool:
     """True if the inflight file records a pyhudi writer."""
     try:
         data = storage.read(inflight, 0, CONTAINER_BYTES_MAX + 1)

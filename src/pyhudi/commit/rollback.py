@@ -9,10 +9,15 @@ instant, and those names are never used again.
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.liveness import Liveness
+from pyhudi.commit.pending_plans import load_service_plan
 from pyhudi.commit.proposals import Abort, Complete, Decided, Outcome
 from pyhudi.errors import CorruptTableError, UnavailableError
+from pyhudi.format.files.file_names import FileGroupId, group_of_path, parse_data_file
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.plan_files import (
     RollbackPlan,
@@ -21,7 +26,9 @@ from pyhudi.format.timeline.plan_files import (
 )
 from pyhudi.format.timeline.service_metadata import encode_rollback_metadata
 from pyhudi.plan.rollback import files_to_delete, is_final, plan_rollback, rollback_metadata
+from pyhudi.read.archive import History
 from pyhudi.settings import FailedWrites, WriteSettings
+from pyhudi.storage.objects.dual_logs import made_by
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.markers import load_markers
 from pyhudi.storage.objects.timeline_files import load_timeline_file
@@ -34,7 +41,7 @@ class FailedWriteRecovery:
     """Rolls back what dead writers left; one for each process and table."""
 
     def __init__(self, log: DecisionLog, settings: WriteSettings) -> None:
-        self._log = log
+        self.log = self._log = log
         self._storage = log.storage
         self._world = log.world
         self._settings = settings
@@ -79,8 +86,9 @@ class FailedWriteRecovery:
     def abort(self, instant: Instant) -> Outcome:
         """Abort the pending instant, by an entry in the log. Its files are not deleted yet."""
         requested = instant.requested
-        markers = load_markers(self._storage, requested)
-        plan = plan_rollback(instant, markers, self._storage.uri, self._log.folder)
+        marked = [marker.data_file for marker in load_markers(self._storage, requested)]
+        left = {*made_by(self._storage, requested, marked), *self._beside_resize(instant)}
+        plan = plan_rollback(instant, sorted(left), self._storage.uri, self._log.folder)
         data = encode_rollback_plan(plan, self._world.random_bytes(16))
         pending = instant.in_state(State.REQUESTED)
         return self._log.append(Abort(pending, self._log.number_of(requested), data))
@@ -108,7 +116,7 @@ class FailedWriteRecovery:
         if not is_final(plan):
             return  # another engine executes a plan again: what it writes next has the same names
         self._storage.create(self._log.path(requested.in_state(State.INFLIGHT)), b"")
-        deleted = self.delete_files(target, plan if self._has_pending_files(target) else None)
+        deleted = self.delete_files(target, plan if self._may_trust(plan, target) else None)
         metadata = rollback_metadata(
             rollback, target, deleted, self._storage.uri, self._world.elapsed_ms() - started
         )
@@ -116,6 +124,24 @@ class FailedWriteRecovery:
         number = self._log.number_of(rollback)
         self._log.append(Complete(rollback, Action.ROLLBACK, number, data))
         self._storage.delete(heartbeat_path(target.requested))
+
+    def _may_trust(self, plan: RollbackPlan, target: Instant) -> bool:
+        """True if the files that the plan names may be deleted.
+
+        The plan of a resize left the timeline when it was aborted. Of the logs that writers have
+        put into its children the markers of the writes tell, and those may be gone.
+        """
+        if self._has_pending_files(target):
+            return True
+        if target.action is not Action.CLUSTERING:
+            return False
+        markers = load_markers(self._storage, target.requested)
+        if files_to_delete(plan, markers, target.requested) == files_to_delete(
+            RollbackPlan(), markers, target.requested
+        ):
+            return False  # the markers say all that it does
+        history = History(self._storage, self._log.history_folder)
+        return history.instant(target.requested) is None
 
     def _has_pending_files(self, target: Instant) -> bool:
         """True if the instant's pending files are there.
@@ -134,13 +160,47 @@ class FailedWriteRecovery:
 
         Its markers stay: a frozen task of it may still write, and then they name the file.
         """
-        markers = load_markers(self._storage, target.requested)
-        plan = plan or RollbackPlan()
-        paths = files_to_delete(plan, markers, target.requested)
+        requested = target.requested
+        markers = load_markers(self._storage, requested)
+        planned = files_to_delete(plan or RollbackPlan(), markers, requested)
+        left = {*made_by(self._storage, requested, planned)}
+        if plan is not None and target.action is Action.CLUSTERING:
+            # Writers may have put more logs into the children since the plan was made.
+            groups = {group for path in planned if (group := group_of_path(path)) is not None}
+            left.update(self._named(requested, groups))
+        paths = tuple(sorted(left))
         self._storage.delete_all(paths)
         for state in (State.INFLIGHT, State.REQUESTED):
             self._storage.delete(self._log.path(target.in_state(state)))
         return paths
+
+    def _beside_resize(self, instant: Instant) -> list[str]:
+        """Return all files that a resize names, if writers write twice beside it.
+
+        Their markers are in the folders of the writes, and gone with those that have completed.
+        """
+        if instant.action is not Action.CLUSTERING:
+            return []
+        plan = load_service_plan(self._log, instant).resize
+        return [] if plan is None or not plan.is_dual else self._named(instant.requested, plan.made)
+
+    def remove_named(self, instant: Instant, groups: Set[FileGroupId]) -> None:
+        """Remove the files of these groups that an aborted instant names."""
+        self._storage.delete_all(self._named(instant.requested, groups))
+
+    def _named(self, requested: str, groups: Set[FileGroupId]) -> list[str]:
+        """List the files of these groups that the instant names."""
+        listed = (
+            stat.path
+            for partition in sorted({group.partition for group in groups})
+            for stat in self._storage.list_folder(partition).objects
+        )
+        return [path for path in listed if _is_of(path, requested, groups)]
+
+
+def _is_of(path: str, requested: str, groups: Set[FileGroupId]) -> bool:
+    name = parse_data_file(file_name(path))
+    return name is not None and name.requested == requested and group_of_path(path) in groups
 
 
 def _target(plan: RollbackPlan, path: str) -> Instant:

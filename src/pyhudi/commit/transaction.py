@@ -307,6 +307,7 @@ class Transaction:
             is_numbered=checks.is_numbered,
             left=touched - written,
             is_seed=is_seed(metadata),
+            twice=checks.twice,
         )
 
     @property

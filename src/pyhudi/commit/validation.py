@@ -19,8 +19,10 @@ from pyhudi.conflict.bucket_layout import LayoutOffence, first_offence
 from pyhudi.conflict.resizes import (
     MeetsClosed,
     MustCancel,
+    MustForget,
     MustMove,
     MustRepeat,
+    MustWriteTwice,
     Resize,
     other_through,
     own_through,
@@ -96,6 +98,7 @@ class Checks:
     schemas: WriteSchemas | None = None  # None: the metadata has the schema to record, if any
     #: Files that it no longer has, since it moved their rows to where resizes have put the buckets.
     moved: tuple[WriteStat, ...] = ()
+    twice: frozenset[str] = frozenset()  # resizes in whose children it has its rows, too
 
 
 class CheckFailedError(UnavailableError):
@@ -148,7 +151,7 @@ class EvolveFirst:
 
 
 #: What can be done about a resize, after which the same write may complete.
-ResizeInTheWay: TypeAlias = MeetsClosed | MustCancel | MustMove
+ResizeInTheWay: TypeAlias = MeetsClosed | MustCancel | MustMove | MustWriteTwice | MustForget
 #: Why a write may not complete now.
 Refusal: TypeAlias = (
     NotYet | Denied | Conflict | LayoutOffence | SchemaConflict | EvolveFirst | ResizeInTheWay
@@ -257,11 +260,29 @@ class CompletionCheck:
             return NotYet()
         resizes = others.resizes(own, live)
         present = own.touched - own.left
-        met = resize_verdict(own.requested, own.new_slices, present, resizes)
+        met = resize_verdict(own.requested, own.new_slices, present, resizes, own.twice)
         if isinstance(met, MustRepeat):
             return _must_repeat(met)
+        if (hidden := self._hidden(own, resizes, live)) is not None:
+            return hidden
         judged = self._judged_beside(own_through(own, resizes), resizes, live)
         return judged if met is None or not isinstance(judged, Accepted) else met
+
+    def _hidden(
+        self, own: OwnWrite, resizes: Sequence[Resize], live: LiveTimeline
+    ) -> Conflict | None:
+        """Return the conflict with a base file that hides what was written twice.
+
+        These logs are named by the resize, which has completed. So a base file that was begun since
+        lies on top of them, while a log of the write's own name would lie on the base file.
+        """
+        for resize in resizes:
+            if resize.requested not in own.twice or resize.completed is None:
+                continue
+            for other, opened in self._others.bases_since(resize.completed, live):
+                if hit := opened & resize.children & own.touched:
+                    return Conflict(ConflictRule.HIDDEN_ROWS, other, min(hit), Retry.WRITE)
+        return None
 
     def _judged_beside(
         self, own: OwnWrite, resizes: Sequence[Resize], live: LiveTimeline
@@ -332,6 +353,8 @@ class CompletionCheck:
 
     def _layout_offence(self, layout: KnownLayout, live: LiveTimeline) -> LayoutOffence | None:
         for instant in self._others.instants(live):
+            if self._others.is_resize(instant):
+                continue  # what the write does about it is judged by `conflict.resizes`
             metadata = self._others.metadata(instant)
             found = first_offence(instant.requested, metadata, layout.count, layout.known)
             if found is not None:
@@ -392,5 +415,5 @@ def _refused(verdict: Refusal) -> Refused:
             return Refused(Rule.SCHEMA_EVOLVED, other, reason=verdict)
         case EvolveFirst(later):
             return Refused(Rule.EVOLVE_FIRST, later, reason=verdict)
-        case MeetsClosed(resize) | MustCancel(resize) | MustMove(resize):
-            return Refused(Rule.RESIZE, resize, reason=verdict)
+        case _:
+            return Refused(Rule.RESIZE, verdict.resize, reason=verdict)

@@ -25,6 +25,17 @@ A pending resize whose plan cannot be read may have any file group as an input. 
 for every write that opened a base file, and once it is closed, rule 1 holds every write until it is
 cancelled.
 
+**A resize that Hudi can execute** is another matter while it is pending, because Hudi copies
+nothing. Each write that has files in an input *writes twice* before it completes: its logs also go
+into the children, in logs that the resize names.
+
+    the resize                       the write
+    is pending, requested earlier    writes twice, and then completes
+    is pending, requested later      is made again: no child has the rows in their order
+    has completed                    completes as it is if it has written twice, and else moves or
+                                     is made again as above
+    was cancelled                    leaves out the logs that it wrote twice
+
 The rules are judged for exactly the number of the decision log that the write takes, so a resize
 that is decided in between is seen (`commit.validation`). Whether a write conflicts with others is
 another question (`conflict.rules`). But there file groups are compared *through* resizes: a write
@@ -58,6 +69,7 @@ class Resize:
     completed: str | None  # None: it is pending
     is_closed: bool
     changes: tuple[BucketChange, ...]
+    is_dual: bool = False  # writers write twice while it is pending
     is_readable: bool = True  # False: its plan is damaged, and any file group may be an input
 
     def may_replace(self, groups: frozenset[FileGroupId]) -> bool:
@@ -100,6 +112,20 @@ class MustMove:
 
 
 @dataclass(frozen=True, slots=True)
+class MustWriteTwice:
+    """The write has logs in inputs of this resize, and none in its children."""
+
+    resize: str
+
+
+@dataclass(frozen=True, slots=True)
+class MustForget:
+    """The write has logs in children of this resize, which was cancelled."""
+
+    resize: str
+
+
+@dataclass(frozen=True, slots=True)
 class MustRepeat:
     """The write is made again under a new instant, because of this resize."""
 
@@ -107,7 +133,9 @@ class MustRepeat:
     group: FileGroupId
 
 
-ResizeVerdict: TypeAlias = MeetsClosed | MustCancel | MustMove | MustRepeat
+ResizeVerdict: TypeAlias = (
+    MeetsClosed | MustCancel | MustMove | MustWriteTwice | MustForget | MustRepeat
+)
 
 
 def resize_verdict(
@@ -115,14 +143,18 @@ def resize_verdict(
     base_groups: frozenset[FileGroupId],
     groups: frozenset[FileGroupId],
     resizes: Sequence[Resize],
+    twice: frozenset[str] = frozenset(),
 ) -> ResizeVerdict | None:
     """Return what a write must do before it may complete; None if no resize is in its way.
 
     `groups` are the file groups that it has files in, and `base_groups` those in which it opened a
-    base file. `resizes` are the pending ones, and those that completed since it was requested. A
-    resize may stand in the way of a write in two ways. Then what costs the other side nothing comes
-    first: a write that has to be made again neither cancels a resize nor waits for one.
+    base file. `resizes` are the pending ones, and those that completed since it was requested;
+    `twice` those for which it has written twice. A resize may stand in the way of a write in two
+    ways. Then what costs the other side nothing comes first: a write that has to be made again
+    neither cancels a resize nor waits for one.
     """
+    if gone := twice - {resize.requested for resize in resizes}:
+        return MustForget(min(gone))
     done = _by_completion(resizes)
     moved: Resize | None = None
     for resize in done:
@@ -131,15 +163,23 @@ def resize_verdict(
         if hit := base_groups & (resize.inputs | resize.children):
             return MustRepeat(resize, min(hit))
         if children := resize.children_of(groups):
-            moved, groups = resize, groups - resize.inputs | children
+            moved = moved if resize.requested in twice else resize
+            groups = groups - resize.inputs | children
     pending = [resize for resize in resizes if resize.completed is None]
+    for resize in pending:
+        if resize.is_dual and resize.requested > requested and (hit := groups & resize.inputs):
+            return MustRepeat(resize, min(hit))
     for resize in pending:
         if resize.may_replace(base_groups):
             return MustCancel(resize.requested)
     for resize in pending:  # also if the write would move there
         if resize.is_closed and resize.may_replace(groups):
             return MeetsClosed(resize.requested)
-    return None if moved is None else MustMove(moved.requested)
+    if moved is not None:
+        return MustMove(moved.requested)
+    owed = (r for r in pending if r.is_dual and not groups.isdisjoint(r.inputs))
+    found = next((r for r in owed if r.requested not in twice), None)
+    return None if found is None else MustWriteTwice(found.requested)
 
 
 def through(groups: frozenset[FileGroupId], resizes: Iterable[Resize]) -> frozenset[FileGroupId]:

@@ -109,6 +109,7 @@ class OwnWrite:
     is_numbered: bool = True  # file ids begin with the numbers of buckets
     left: frozenset[FileGroupId] = frozenset()  # out of which it has moved
     is_seed: bool = False  # its file groups had no committed file when it began
+    twice: frozenset[str] = frozenset()  # resizes in whose children it has its rows, too
 
 
 @dataclass(frozen=True, slots=True)

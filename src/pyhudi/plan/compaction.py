@@ -270,10 +270,16 @@ class PendingPlans:
     """Pending table services and their file groups."""
 
     groups: PlannedGroups
+    #: File group → a pending write that has put rows into it, or may do so, in files that are
+    #: named by what has completed: a base file would lie on top of them.
+    entered: Mapping[FileGroupId, str] = field(default_factory=dict)
 
     def holders(self) -> Callable[[FileGroupId], str | None]:
-        """Return a function that says which plan has a file group, or may have it; None: none."""
-        known = {group: plan for plan, groups in self.groups.items() for group in groups or ()}
+        """Return a function that says which plan, or which write, has a file group, or may have it;
+        None: none."""
+        known = {group: f"write {write}" for group, write in self.entered.items()}
+        for plan, groups in self.groups.items():
+            known.update(dict.fromkeys(groups or (), f"plan {plan}"))
         unclear = next((plan for plan, groups in self.groups.items() if groups is None), None)
         may = unclear and f"the pending plan {unclear} may have it, for its file cannot be read"
         return lambda group: held_by(known[group]) if group in known else may
@@ -388,8 +394,8 @@ def _objection(slice_: FileSlice, held: str | None, policy: CompactionPolicy) ->
     return None
 
 
-def held_by(plan: str) -> str:
-    return f"the pending plan {plan} has it"
+def held_by(holder: str) -> str:
+    return f"the pending {holder} has it"
 
 
 def _delta_commits(slice_: FileSlice) -> int:

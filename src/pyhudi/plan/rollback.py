@@ -3,6 +3,10 @@
 Since table version 8 every file belongs to one instant, so a rollback deletes whole files. The
 markers say which. A plan written at one moment may lack what a frozen writer adds later, so the
 process that executes it reads the markers again.
+
+A write beside a resize that Hudi can execute also has logs that the resize names. A plan or a
+marker that names one does not suffice to delete it: its blocks must be the write's
+(`storage.objects.dual_logs`).
 """
 
 from __future__ import annotations
@@ -11,7 +15,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.files.file_names import MarkerName, parse_data_file
+from pyhudi.format.files.file_names import (
+    LogFileName,
+    MarkerName,
+    group_of_path,
+    parse_data_file,
+)
 from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import Instant, State
 from pyhudi.format.timeline.plan_files import InstantName, RollbackPlan, RollbackRequest
@@ -21,7 +30,7 @@ from pyhudi.timeline.live import PLANNED_ACTIONS
 
 
 def plan_rollback(
-    target: Instant, markers: Iterable[MarkerName], base_uri: str, timeline_folder: str = ""
+    target: Instant, files: Iterable[str], base_uri: str, timeline_folder: str = ""
 ) -> RollbackPlan:
     """Return a rollback plan with one request for each file, as Hudi plans it.
 
@@ -31,13 +40,14 @@ def plan_rollback(
     """
     requests = [
         RollbackRequest(
-            partition_path=marker.file_group.partition,
-            file_id=marker.file_group.file_id,
+            partition_path=group.partition,
+            file_id=group.file_id,
             latest_base_instant=target.requested,
-            files_to_be_deleted=(f"{base_uri}/{marker.data_file}",),
+            files_to_be_deleted=(f"{base_uri}/{path}",),
             log_blocks_to_be_deleted={},
         )
-        for marker in markers
+        for path in files
+        if (group := group_of_path(path)) is not None
     ]
     if target.action in PLANNED_ACTIONS:
         path = f"{base_uri}/{timeline_folder}/{_plan_name(target.requested, target.action.value)}"
@@ -72,7 +82,10 @@ def _is_plan_of(plan: RollbackPlan, path: str) -> bool:
 def files_to_delete(
     plan: RollbackPlan, markers: Iterable[MarkerName], target: str
 ) -> tuple[str, ...]:
-    """Return the data files of the instant, by its plan and its markers; never another instant's.
+    """Return the data files of the instant, by its plan and its markers.
+
+    A log that another instant names may be among them. It is deleted if its blocks are the target's
+    (`storage.objects.dual_logs`).
 
     A plan has whole paths, of the location where its author saw the table; another machine may have
     it mounted elsewhere. Partition and file name say the same, and cannot lead out of the table.
@@ -86,7 +99,7 @@ def files_to_delete(
     paths = {*planned, *(marker.data_file for marker in markers)}
     for path in paths:
         name = parse_data_file(file_name(path))
-        if name is None or name.requested != target:
+        if name is None or (name.requested != target and not isinstance(name, LogFileName)):
             raise CorruptTableError(
                 f"the rollback of {target} would delete {path!r}",
                 why="that is not a data file of this instant",

@@ -35,7 +35,7 @@ from pyhudi.format.table.column_owners import (
     refuse_unownable,
 )
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
-from pyhudi.format.table.conflict_strategy import Strategy
+from pyhudi.format.table.conflict_strategy import Strategy, ring_strategy
 from pyhudi.format.table.merge_rules import MergeMode
 from pyhudi.format.table.properties import PROPERTIES_BYTES_MAX
 from pyhudi.format.table.table_config import (
@@ -160,7 +160,18 @@ class TableDefinition:
         """The conflict strategy; that of buckets needs file ids with numbers."""
         is_numbered = not isinstance(self.buckets, ConsistentBuckets)
         asked = self.conflict_strategy
-        return asked if is_numbered or asked is not Strategy.BUCKET else Strategy.SIMPLE
+        if is_numbered or asked is not Strategy.BUCKET:
+            return asked
+        return ring_strategy(self.lock)
+
+    def is_judged_by(self, found: Strategy) -> bool:
+        """True if a table that has this strategy is as it is asked for."""
+        if self.judged_by is found:
+            return True
+        is_open = isinstance(self.buckets, ConsistentBuckets) and (
+            self.conflict_strategy is Strategy.BUCKET
+        )
+        return is_open and found in (Strategy.SIMPLE, Strategy.PREFER_WRITER)
 
     @property
     def key_generator(self) -> KeyGenerator:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
 from pyhudi.format.table.column_owners import RANK_COLUMN
+from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.plan.table_definition import TableDefinition
 
@@ -38,7 +39,7 @@ def definition_differences(requested: TableDefinition, found: TableConfig) -> tu
         "URL encoded partitions": (found.url_encode, requested.url_encode),
         "buckets": (found.buckets, requested.buckets),
         "concurrency mode": (found.concurrency, requested.concurrency),
-        "conflict strategy": (found.conflict_strategy, requested.judged_by),
+        "conflict strategy": (found.conflict_strategy, _judged_by(requested, found)),
         "lock": (found.lock, requested.lock),
         "address of the lock": (found.lock_address, requested.lock_address),
     }
@@ -47,6 +48,11 @@ def definition_differences(requested: TableDefinition, found: TableConfig) -> tu
         for what, (there, here) in compared.items()
         if there != here
     )
+
+
+def _judged_by(requested: TableDefinition, found: TableConfig) -> Strategy:
+    strategy = found.conflict_strategy
+    return strategy if requested.is_judged_by(strategy) else requested.judged_by
 
 
 def schema_differences(

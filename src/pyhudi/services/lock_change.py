@@ -6,8 +6,9 @@ properties again. So when this returns, every entry is appended under the new lo
 began under the old lock has either completed before, or is refused at its end and rolled back like
 any failed write. A process that dies on the way, or that storage does not answer, repeats the call.
 
-A lock that Apache Hudi takes ends the resizes that are pending: a Hudi writer would not know what
-pyhudi copies. No new one begins under the new lock, so they are cancelled last. None loses a row.
+A lock that Apache Hudi takes ends the resizes that are pending and that Hudi cannot execute: a Hudi
+writer would not know what pyhudi copies. No new one of that kind begins under the new lock, so they
+are cancelled last. None loses a row.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Mapping
 
 from pyhudi.format.lock.lock_address import parse_lock_address
 from pyhudi.format.lock.lock_kind import LockKind
-from pyhudi.services.resizing.run import cancel_all
+from pyhudi.services.resizing.run import cancel_own
 from pyhudi.session.lock_setting import change_lock
 from pyhudi.session.open import OpenTable
 from pyhudi.write.begin import commit_nothing
@@ -36,4 +37,4 @@ def use_lock(table: OpenTable, kind: LockKind, options: Mapping[str, object] | N
         session = table.session()
         commit_nothing(session, "the new lock")
         if session.config.lock.is_shared:
-            cancel_all(session)
+            cancel_own(session)

@@ -38,6 +38,7 @@ from pyhudi.read.empty_table import missing_timeline_error
 from pyhudi.read.load import list_data_files
 from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.decision_log import closed_resizes, completed_by_log
+from pyhudi.storage.objects.dual_logs import made_by
 from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER, heartbeat_path
 from pyhudi.storage.objects.markers import load_markers, marker_stats
 from pyhudi.storage.objects.progress import PROGRESS_FOLDER
@@ -172,7 +173,8 @@ class Repair:
             is_old = not pending and now - newest >= self._grace_ms
             if not is_old or not self._is_unrecorded(requested, live):
                 return
-        marked = [m.data_file for m in load_markers(self._storage, requested, objects)]
+        named = [m.data_file for m in load_markers(self._storage, requested, objects)]
+        marked = made_by(self._storage, requested, named)
         there = [stat.path for stat in self._storage.stat_all(marked) if stat is not None]
         self._remove_all(there)
         for file in sorted(pending, key=lambda file: file.state is State.REQUESTED):

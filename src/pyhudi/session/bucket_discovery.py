@@ -34,7 +34,6 @@ from pyhudi.format.table.bucket_config import (
 from pyhudi.format.table.ring_file import RING_ROOT, Ring
 from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.plan_files import decode_requested_replace
-from pyhudi.format.timeline.resize_plan import is_own_resize
 from pyhudi.index.bucket_inference import NoSimpleBuckets, PossibleCounts, possible_counts
 from pyhudi.index.ring_layout import RingLayout
 from pyhudi.index.simple_bucket import bucket_number
@@ -127,13 +126,9 @@ def _consistent_buckets(
 ) -> ConsistentBuckets:
     """Return consistent buckets that fit: rings tell their first number, keys what is hashed."""
     name = loader.config.name
-    plans = (one for one in state.timeline.pending if one.action is Action.CLUSTERING)
-    if any(_is_hudis(loader, plan.in_state(State.REQUESTED)) for plan in plans):
-        raise UnsupportedTableError(
-            f"the table {name!r} cannot be written yet",
-            why="Apache Hudi is resizing buckets of it, and its writers write twice meanwhile",
-            next_step="Write again when Hudi has completed its clustering",
-        )
+    for one in state.timeline.pending:
+        if one.action is Action.CLUSTERING:
+            _refuse_unreadable(loader, one.in_state(State.REQUESTED))
     rings = Rings(loader.storage, loader.history, known_by(state))
     loaded = {p: rings.load(p) for p in load_all_ring_files(loader.storage)}
     by_partition = {p: found.ring for p, found in loaded.items() if found is not None}
@@ -162,17 +157,14 @@ def _consistent_buckets(
     return ConsistentBuckets(initial, max=max(4096, initial), hash_fields=choices[0])
 
 
-def _is_hudis(loader: TableLoader, plan: Instant) -> bool:
-    """False if pyhudi planned the clustering, whose writers go on beside it, or it is gone.
-
-    CorruptTableError if the plan cannot be read.
-    """
+def _refuse_unreadable(loader: TableLoader, plan: Instant) -> None:
+    """Raise CorruptTableError if the plan of a pending clustering cannot be read."""
     path = f"{loader.timeline_folder}/{plan.file_name}"
     try:
         data = loader.storage.read(path, 0, CONTAINER_BYTES_MAX + 1)
-        return not is_own_resize(decode_requested_replace(data, path))
+        decode_requested_replace(data, path)
     except FileNotFoundError:
-        return False
+        return
     except CorruptTableError as error:
         raise _unknown_planner(loader.config.name, plan, error) from None
 

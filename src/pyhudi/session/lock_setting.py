@@ -21,6 +21,8 @@ from pyhudi.format.lock.lock_properties import (
     is_lock_recorded,
     with_lock,
 )
+from pyhudi.format.table.bucket_config import ConsistentBuckets
+from pyhudi.format.table.conflict_strategy import CONFLICT_STRATEGY, Strategy, ring_strategy
 from pyhudi.format.table.properties import TableProperties
 from pyhudi.format.table.table_config import LOCK_KIND, TableConfig
 from pyhudi.plan.writable import with_first_lock
@@ -141,7 +143,7 @@ def _explained(before: TableConfig, kind: LockKind) -> Iterator[None]:
 def _with_other_lock(
     before: TableConfig, kind: LockKind, address: LockAddress | None, values: dict[str, str]
 ) -> dict[str, str]:
-    wanted = with_lock(values, kind, address)
+    wanted = _with_strategy(with_lock(values, kind, address), kind)
     now = TableConfig.of(TableProperties(values))
     is_as_before = (now.lock, now.lock_address) == (before.lock, before.lock_address)
     if values != wanted and not is_as_before:
@@ -152,6 +154,16 @@ def _with_other_lock(
             next_step="Agree on one lock, and repeat the call if it is this one",
         )
     return wanted
+
+
+def _with_strategy(values: dict[str, str], kind: LockKind) -> dict[str, str]:
+    """Let Hudi's writers complete beside resizes, if they share the table from now on."""
+    config = TableConfig.of(TableProperties(values))
+    recorded = values.get(CONFLICT_STRATEGY)
+    is_usual = recorded in (None, Strategy.SIMPLE.class_name)
+    if not (kind.is_shared and is_usual and isinstance(config.buckets, ConsistentBuckets)):
+        return values
+    return {**values, CONFLICT_STRATEGY: ring_strategy(kind).class_name}
 
 
 def _opened(

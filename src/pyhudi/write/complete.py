@@ -82,7 +82,7 @@ def _proposed(
 ) -> Completed | Lost | Held:
     """Propose the completion with the files that the write has now."""
     intent = plan.intent
-    metadata = commit_metadata(files.stats, intent.operation, intent.write_id)
+    metadata = commit_metadata(files.committed, intent.operation, intent.write_id)
     checks = _checks(session, intent, files, keeps_files=keeps_files)
     return transaction.complete(metadata, replace(checks, schemas=plan.schemas))
 
@@ -104,6 +104,7 @@ def _checks(
         node=session.groups.node,
         is_numbered=session.groups.count is not None,
         moved=files.left,
+        twice=frozenset(each.resize for each in files.twice),
     )
 
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from pyhudi.errors import UnsupportedTableError
+from pyhudi.format.lock.lock_kind import LockKind
 
 CONFLICT_STRATEGY: Final = "hoodie.write.lock.conflict.resolution.strategy"
 
@@ -26,6 +27,14 @@ class Strategy(StrEnum):
     def class_name(self) -> str:
         """The name by which Hudi knows it."""
         return f"{_PACKAGE}{_CLASSES[self]}ConflictResolutionStrategy"
+
+
+def ring_strategy(lock: LockKind) -> Strategy:
+    """Return what a table of consistent buckets records.
+
+    Hudi's writers lose to a pending resize by every strategy but one, although they write twice.
+    """
+    return Strategy.PREFER_WRITER if lock.is_shared else Strategy.SIMPLE
 
 
 _PACKAGE = "org.apache.hudi.client.transaction."

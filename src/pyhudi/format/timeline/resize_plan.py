@@ -8,14 +8,16 @@ Hudi stores whole paths. The table may have been moved since, so files are taken
 path and their bare names, and a name counts only if it is that of a file of its own file group.
 Whether the children fit the ring is decided where the ring is known (`index.ring_changes`).
 
-The execution strategy names pyhudi. A Hudi that tries to execute the plan fails on that name; it
-would lose what completes in the inputs meanwhile, because it does not copy it.
+The execution strategy says who may execute the plan. Where pyhudi alone writes it names pyhudi: a
+Hudi that tries to execute the plan fails on that name, and it would lose what completes in the
+inputs meanwhile, because it does not copy it. With Hudi's own strategy either engine may, and so
+writers of both write twice beside the plan, to the inputs and to the children (`is_dual`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pyhudi.errors import CorruptTableError
@@ -34,6 +36,10 @@ from pyhudi.format.timeline.plan_files import (
 from pyhudi.format.timeline.stored_paths import path_in_partition
 
 RESIZE_STRATEGY: Final = "pyhudi.resize"
+DUAL_STRATEGY: Final = (
+    "org.apache.hudi.client.clustering.run.strategy"
+    ".SparkConsistentBucketClusteringExecutionStrategy"
+)
 CHILDREN_KEY: Final = "clustering.group.child.node"
 
 _OPERATION = "CLUSTER"
@@ -91,7 +97,13 @@ class ResizePlan:
     """The splits and merges of one resize, in one partition or several."""
 
     groups: tuple[GroupChange, ...]
-    is_own: bool = field(default=True, compare=False)  # pyhudi planned it
+    #: Writers write twice while it is pending: Hudi, which copies nothing, can execute it.
+    is_dual: bool = False
+
+    @property
+    def is_own(self) -> bool:
+        """True if only pyhudi can execute it."""
+        return not self.is_dual
 
     @property
     def inputs(self) -> frozenset[FileGroupId]:
@@ -119,7 +131,7 @@ def resize_request(plan: ResizePlan, base_uri: str) -> RequestedReplaceMetadata:
     groups = tuple(_stored(change, base_uri.rstrip("/")) for change in plan.groups)
     clustering = ClusteringPlan(
         groups,
-        ClusteringStrategy(RESIZE_STRATEGY, {}),
+        ClusteringStrategy(DUAL_STRATEGY if plan.is_dual else RESIZE_STRATEGY, {}),
         extra_metadata={},
         preserve_hoodie_metadata=True,
         missing_schedule_partitions=(),
@@ -192,14 +204,9 @@ def resize_of(request: RequestedReplaceMetadata | None, path: str) -> ResizePlan
         return None
     changes = tuple(_change(group, path) for group in groups)
     _refuse_contradictions(changes, path)
-    return ResizePlan(changes, is_own_resize(request))
-
-
-def is_own_resize(request: RequestedReplaceMetadata | None) -> bool:
-    """True if the decoded file holds a resize that only pyhudi can execute."""
-    plan = request and request.clustering_plan
     strategy = plan and plan.strategy
-    return bool(strategy and strategy.strategy_class_name == RESIZE_STRATEGY)
+    is_own = bool(strategy and strategy.strategy_class_name == RESIZE_STRATEGY)
+    return ResizePlan(changes, is_dual=not is_own)
 
 
 def _change(group: ClusteringGroup, path: str) -> GroupChange:

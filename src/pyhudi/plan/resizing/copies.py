@@ -5,6 +5,9 @@ everything that completed since its plan is in the children. The slices that the
 their base files. Every write that completed later, with files in an input, is *owed*: its logs are
 copied, under names that its number among the completed writes gives.
 
+Beside a resize that Hudi can execute, writes have written twice: what a write has put into the
+children itself is not owed. Only a writer that does not keep to that leaves a copy to make.
+
 A write that opened a base file in an input, or replaced one, cannot be copied. No pyhudi write
 completes so beside a pending resize, because it cancels the resize first. Where another program
 did, the resize must be cancelled.
@@ -17,7 +20,7 @@ whole, whichever process made their copies. The process that continues makes the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,6 +37,8 @@ VERSIONS_A_WRITE = 1_000
 #: portion may hold for incomplete, so these may become less, and never more.
 PORTION_BYTES: Final = 8 << 20
 PORTION_FILES: Final = 128
+#: The write token of all copies: no task of Spark has it.
+COPY_TOKEN = "0-0-0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +56,18 @@ class OwedCopy:
 
 
 def owed_copy(
-    plan: ResizePlan, number: int, requested: str, metadata: CommitMetadata
+    plan: ResizePlan,
+    number: int,
+    requested: str,
+    metadata: CommitMetadata,
+    resize: str | None = None,
 ) -> OwedCopy | None:
     """Return what must be copied of a completed write; None if it has nothing in an input.
 
-    CorruptTableError if it did what cannot be copied.
+    CorruptTableError if it did what cannot be copied. `resize` is the requested time of a resize
+    beside which writers write twice.
     """
-    places = _places(plan)
+    places = _places(plan, set() if resize is None else _written_twice(resize, metadata))
     for partition, ids in metadata.replaced_file_ids.items():
         if replaced := places.keys() & {FileGroupId(partition, id_) for id_ in ids}:
             raise _cannot_copy(requested, min(replaced), "it replaced the file group")
@@ -75,13 +85,27 @@ def owed_copy(
     return OwedCopy(number, requested, logs, files) if logs else None
 
 
-def _places(plan: ResizePlan) -> dict[FileGroupId, tuple[int, int]]:
-    """Return the change in the plan of each input, and its place there."""
+def _places(plan: ResizePlan, written: Set[FileGroupId]) -> dict[FileGroupId, tuple[int, int]]:
+    """Return the change in the plan of each input, and its place there.
+
+    Changes are left out in whose children the write has `written` by itself.
+    """
     return {
         group: (number, place)
         for number, change in enumerate(plan.groups)
+        if written.isdisjoint(change.made)
         for place, group in enumerate(change.inputs)
     }
+
+
+def _written_twice(resize: str, metadata: CommitMetadata) -> set[FileGroupId]:
+    """Return the file groups in which the write has logs that the resize names."""
+    found = set()
+    for group, stat in metadata.group_stats:
+        name = parse_data_file(file_name(stat.data_path))
+        if isinstance(name, LogFileName) and name.requested == resize:
+            found.add(group)
+    return found
 
 
 def _log(requested: str, group: FileGroupId, stat: WriteStat) -> LogFile | None:
@@ -155,13 +179,18 @@ class FoundCopies:
 def found_copies(
     requested: str, changes: Iterable[GroupChange], files: Iterable[tuple[str, int]]
 ) -> FoundCopies:
-    """Return which copies are among these files, each a path and its bytes."""
+    """Return which copies are among these files, each a path and its bytes.
+
+    Logs that writers put there themselves have other tokens.
+    """
     children = {group for change in changes for group in change.made}
     found: dict[int, list[tuple[int, str, int]]] = {}
     for path, size in files:
         partition, _, bare = path.rpartition("/")
         name = parse_data_file(bare)
         if not isinstance(name, LogFileName) or name.requested != requested:
+            continue
+        if name.write_token != COPY_TOKEN or name.version < VERSIONS_A_WRITE:
             continue
         if FileGroupId(partition, name.file_id) in children:
             number = name.version // VERSIONS_A_WRITE

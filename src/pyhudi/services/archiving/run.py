@@ -59,6 +59,7 @@ from pyhudi.services.archiving.facts import (
 from pyhudi.services.archiving.marked_rings import mark_rings
 from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.checksums import checksum_path, is_checksum
+from pyhudi.storage.objects.dual_logs import made_by
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.markers import load_markers, marker_objects
 from pyhudi.storage.objects.timeline_files import load_timeline_file
@@ -431,7 +432,8 @@ class Archiver:
                 if file.name.requested in left:
                     left[file.name.requested].add(file.path)
         for requested, paths in left.items():
-            marked = sorted({m.data_file for m in load_markers(self._storage, requested)})
+            named = sorted({m.data_file for m in load_markers(self._storage, requested)})
+            marked = made_by(self._storage, requested, named)
             there = [stat.path for stat in self._storage.stat_all(marked) if stat is not None]
             gone = sorted({*paths, *there})
             self._storage.delete_all(gone)

@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from pyhudi.commit.decision_log import BACK_OFF_FIRST_MS, DecisionLog
-from pyhudi.commit.pending_plans import load_planned_groups
+from pyhudi.commit.pending_plans import entered_children, entered_then, load_planned_groups
 from pyhudi.commit.proposals import (
     AlreadyDone,
     Begin,
@@ -135,6 +135,7 @@ class CompactionPlanning:
         """Return a plan from the table as it is now, which is not older than the live timeline."""
         plans = load_plans_beside(self._log, live, {})
         state = self._load_whole() if is_whole else self._load()
+        plans = with_entered(self._log, plans, state)
         times = self._times(state)
         preview = plan_compaction(state, times, plans, policy)
         groups = {(slice_.partition, slice_.file_id) for slice_ in preview.slices}
@@ -211,9 +212,15 @@ class Scheduling:
         return changes_since(self._planned.state.timeline, self._planned.plans, live)
 
 
+def with_entered(log: DecisionLog, plans: PendingPlans, state: TableState) -> PendingPlans:
+    """Return the plans with what a state shows that is newer than the live timeline."""
+    return replace(plans, entered={**entered_then(log, state.timeline), **plans.entered})
+
+
 def load_plans_beside(log: DecisionLog, live: LiveTimeline, known: PlannedGroups) -> PendingPlans:
     """Return pending plans and their file groups; known plans are not read again."""
     services = live.pending_of(*SERVICES)
     return PendingPlans(
-        {i.requested: known.get(i.requested) or load_planned_groups(log, i) for i in services}
+        {i.requested: known.get(i.requested) or load_planned_groups(log, i) for i in services},
+        entered_children(log, live),
     )

@@ -38,7 +38,7 @@ from pyhudi.format.timeline.commit_metadata import (
     WriteStat,
     encode_replace_commit_metadata,
 )
-from pyhudi.format.timeline.instant import Action, Instant
+from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.plan_files import CompactionOperation
 from pyhudi.format.timeline.resize_plan import GroupChange, InputSlice
 from pyhudi.format.timeline.stored_paths import path_in_partition
@@ -49,6 +49,7 @@ from pyhudi.services.planned_action import NOT_EXCLUSIVE, Execution, PlannedActi
 from pyhudi.services.resizing.child_bases import Rewrite
 from pyhudi.services.resizing.result import ResizeResult, resize_result
 from pyhudi.settings import WriteSettings
+from pyhudi.storage.objects.heartbeats import Heartbeat, heartbeat_path
 from pyhudi.table.file_group import BaseFile, FileSlice, LogFile
 from pyhudi.table.state import TableState
 from pyhudi.write.resizing.bases import load_made
@@ -136,11 +137,28 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
 
     # -- executing
 
+    def is_being_executed(self, requested: str) -> bool:
+        return self._is_at_hudis(requested) or super().is_being_executed(requested)
+
+    def _claimed(self, heartbeat: Heartbeat, *, is_forced: bool) -> bool:
+        if not is_forced and self._is_at_hudis(heartbeat.requested):
+            return False
+        return super()._claimed(heartbeat, is_forced=is_forced)
+
+    def _is_at_hudis(self, requested: str) -> bool:
+        """True if Hudi may be executing the plan: it has made it inflight a moment ago.
+
+        Its executors have no heartbeat. Those of pyhudi have one before the inflight file.
+        """
+        if not self._log.is_shared or self._storage.stat(heartbeat_path(requested)) is not None:
+            return False
+        return self._liveness.is_alive(self._path(requested, State.INFLIGHT))
+
     def _load_plan(self, requested: str) -> _Plan:
         self._pending(requested)
-        if self._log.is_shared:
-            raise _shared(requested)
         work = load_resize(self._log, requested, self._layout_of)
+        if self._log.is_shared and not work.plan.is_dual:
+            raise _shared(requested)
         slices = (slice_ for change in work.plan.groups for slice_ in _slices(change))
         named = {FileGroupId(s.partition, s.file_id): operation_of(s) for s in slices}
         planned = {group: named.get(group) or _nothing(group) for group in work.plan.inputs}

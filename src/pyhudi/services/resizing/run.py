@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
+from pyhudi.commit.pending_plans import load_service_plan
 from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.table.bucket_config import ConsistentBuckets
 from pyhudi.format.timeline.commit_metadata import WriteStat
@@ -123,11 +124,15 @@ def _pending(service: Resizes) -> tuple[str, ...]:
     return tuple(instant.requested for instant in service.plans())
 
 
-def cancel_all(session: TableSession) -> None:
-    """Cancel every pending resize, also one that another process is executing."""
+def cancel_own(session: TableSession) -> None:
+    """Cancel every pending resize that Hudi cannot execute, also one that another process is
+    executing."""
     if not isinstance(session.config.buckets, ConsistentBuckets):
         return  # a clustering there, damaged or not, is no resize
     service = resizes(session)
-    for requested in _pending(service):
+    for plan in service.plans():
+        resize = load_service_plan(session.log, plan).resize
+        if resize is None or resize.is_dual:
+            continue
         with suppress(InvalidRequestError):  # it ended a moment ago
-            service.cancel(requested, is_forced=True)
+            service.cancel(plan.requested, is_forced=True)

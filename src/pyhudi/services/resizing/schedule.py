@@ -8,6 +8,9 @@ row groups are read, for its sample.
 A plan may be made beside anything. Before its entry is created the decision log asks for its draft,
 and there it is adjusted to what completed meanwhile (`plan.resizing.rebase`), as a compaction plan
 is. That costs what the new writes name, whatever the size of the table.
+
+On a table that Hudi shares the plan is one that Hudi can execute, too, and beside which the writers
+of both engines write twice. It begins only while no write of another engine is pending.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from pyhudi.commit.proposals import (
     Rule,
     refusal_error,
 )
-from pyhudi.errors import CorruptTableError, UnsupportedTableError
+from pyhudi.errors import CorruptTableError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.ring_file import FIRST_INSTANT, Ring
 from pyhudi.format.timeline.decision_entry import EntryKind
@@ -53,12 +56,13 @@ from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.plan.resizing.rebase import FactsNow, only_inputs, rebased
 from pyhudi.read.bucket_sample import sample_keys
 from pyhudi.read.lost_files import CommitRecords
-from pyhudi.services.compaction.schedule import Advance, load_plans_beside
+from pyhudi.services.compaction.schedule import Advance, load_plans_beside, with_entered
 from pyhudi.table.file_group import FileSlice
 from pyhudi.table.file_slices import is_replaced, latest_slice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes, visible_now
 from pyhudi.timeline.live import LiveTimeline
+from pyhudi.timeline.timeline import WRITE_ACTIONS
 from pyhudi.world import new_uuid
 
 #: Buckets of which one plan reads a sample. Those of one hash value are sampled in vain.
@@ -119,7 +123,6 @@ class ResizePlanning:
 
         The time is None if nothing is to be resized.
         """
-        self._refuse_shared()
         draft = self.drafted(self._log.refresh(), policy)
         if draft.preview.is_empty:
             return draft.preview, None
@@ -138,14 +141,15 @@ class ResizePlanning:
     def _what(self) -> str:
         return f"a resize of the table at {self._log.storage.uri}"
 
-    def _refuse_shared(self) -> None:
-        if self._log.is_shared:
-            raise UnsupportedTableError(
-                f"the buckets of the table at {self._log.storage.uri} cannot be resized by pyhudi",
-                why="the table has a lock that Apache Hudi takes, and a Hudi writer would not know"
-                " what pyhudi copies",
-                next_step="Resize it with Hudi's clustering while pyhudi does not write",
-            )
+    def foreign_write(self, live: LiveTimeline) -> str | None:
+        """Return a pending write of another engine, beside which no resize begins.
+
+        It looked for pending resizes when it began, and so would not write twice.
+        """
+        if not self._log.is_shared:
+            return None
+        writes = (i.requested for i in live.pending_of(*WRITE_ACTIONS))
+        return next((requested for requested in writes if not self._log.is_own(requested)), None)
 
     # -- making a plan
 
@@ -155,6 +159,7 @@ class ResizePlanning:
         """Return a plan from the table as it is now, which is not older than the live timeline."""
         plans = load_plans_beside(self._log, live, {})
         state = self._load_whole() if is_whole else self._load()
+        plans = with_entered(self._log, plans, state)
         times = self._times(state)
         preview = self._planned(state, times, plans, live, policy)
         inputs = {(g.partition, g.file_id) for change in preview.changes for g in change.inputs}
@@ -216,7 +221,8 @@ class ResizePlanning:
         """Return the plan's file; each new bucket gets a random file id."""
         world = self._log.world
         ids = (new_uuid(world) for _ in iter(int, 1))
-        return encode_resize_plan(preview.plan(ids), self._log.storage.uri, world.random_bytes(16))
+        plan = replace(preview.plan(ids), is_dual=self._log.is_shared)
+        return encode_resize_plan(plan, self._log.storage.uri, world.random_bytes(16))
 
 
 class Scheduling:
@@ -244,6 +250,10 @@ class Scheduling:
         if self._is_outdated(live):
             self._planned = self._planning.adjusted(self._planned, live)
         preview = self._planned.preview
+        if foreign := self._planning.foreign_write(live):
+            inputs = (change.inputs[0] for change in preview.changes)
+            why = f"the write {foreign} of another engine is pending"
+            preview = preview.without(dict.fromkeys(inputs, why))
         if preview.is_empty:
             return Refused(Rule.CONFLICT, reason=preview)
         if self._is_outdated(live):

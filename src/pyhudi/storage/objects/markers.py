@@ -1,11 +1,15 @@
-"""The markers of an instant, read from storage: which data files it may have left."""
+"""The markers of an instant, read from storage: which data files it may have left.
+
+They name files of that instant, and the logs that it has put into children of a pending resize:
+such a log is named by the resize (`storage.objects.dual_logs`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.files.file_names import MarkerName, parse_data_file
+from pyhudi.format.files.file_names import LogFileName, MarkerName, parse_data_file
 from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.markers import (
@@ -24,7 +28,8 @@ def load_markers(
 ) -> tuple[MarkerName, ...]:
     """Return the markers of the instant, in whichever way its writer wrote them.
 
-    Each is of a file of that instant. `listed` is the listing of its marker folder, if known.
+    A base file that one of them names is of that instant; a log may be named by another one.
+    `listed` is the listing of its marker folder, if known.
     """
     folder = marker_folder(InstantTime(requested))
     found: dict[MarkerName, None] = {}
@@ -53,9 +58,10 @@ def marker_stats(storage: Storage, requested: str) -> list[ObjectStat]:
 
 
 def _check_instant(marker: MarkerName, requested: str) -> None:
-    """Raise if the marker names another instant's file. A rollback deletes what markers name."""
+    """Raise if the marker names another instant's base file. A rollback deletes what markers
+    name."""
     name = parse_data_file(file_name(marker.data_file))
-    if name is None or name.requested != requested:
+    if name is None or (name.requested != requested and not isinstance(name, LogFileName)):
         raise CorruptTableError(
             f"a marker of {requested} names a file of another instant",
             why=f"{marker.path!r} lies in its folder",

@@ -15,6 +15,9 @@ as the block does: by its instant, as whole rows or as parts of rows. Record pos
 because they are of the base file below the original. Rows keep their meta columns but for the name
 of the file.
 
+A write beside a resize that Hudi can execute *writes twice*: it puts its own logs into the children
+in the same way before it completes, in files that the resize names.
+
 **Names are fixed** by the instant, the child and the source, so all attempts meet on them. The
 first to create a file wins, and the others compare how many records it holds. The files of several
 small logs, or of a large one, go to storage together; those of the next logs follow when they are
@@ -66,6 +69,7 @@ from pyhudi.table.log_blocks import (
     no_data_block,
 )
 from pyhudi.table.schema import FILE_NAME, RECORD_KEY
+from pyhudi.timeline.instant_time import milliseconds_between
 from pyhudi.world import Together, one_by_one
 from pyhudi.write.files.log_file import stored_counts
 from pyhudi.write.files.spec import (
@@ -86,6 +90,10 @@ COPY_BYTES_MAX = 1 << 30
 _WHOLE_LOG_BYTES = 8 << 20
 #: What logs that are copied at once have together, unless it is one log.
 _AT_ONCE_BYTES = 8 << 20
+#: The largest version that Hudi's readers parse.
+_VERSION_MAX = (1 << 31) - 1
+#: Tokens compare as text, so the numbers in them have as many digits.
+_PIECE_DIGITS = 4
 #: Deletes that are encoded at once, like those of a writer.
 _DELETES_A_BLOCK = 1 << 19
 
@@ -97,6 +105,8 @@ class CopyName:
     requested: InstantTime
     first: int  # the version of the first one
     pieces_max: int | None = VERSIONS_A_WRITE
+    #: The write whose markers name them, which is not the instant in their names.
+    twice_by: InstantTime | None = None
 
     @classmethod
     def of_copy(cls, resize: str, number: int) -> CopyName:
@@ -111,8 +121,28 @@ class CopyName:
         """
         return cls(InstantTime(write), above + 1, None)
 
+    @classmethod
+    def of_twice(cls, resize: str, write: str) -> CopyName:
+        """Name the logs that a write puts into the children of a pending resize.
+
+        The version follows from the time of the write, so no two writes share one, and readers
+        merge the logs in the order of requests. The pieces differ in their tokens.
+        """
+        version = 2 + milliseconds_between(resize, write)
+        if version > _VERSION_MAX:
+            raise _pending_too_long(resize)
+        return cls(InstantTime(resize), version, 10**_PIECE_DIGITS, InstantTime(write))
+
+    @property
+    def announced_by(self) -> InstantTime:
+        """The instant whose markers name the copies."""
+        return self.twice_by or self.requested
+
     def of(self, group: FileGroupId, piece: int) -> LogFileName:
-        return LogFileName(group.file_id, self.requested, self.first + piece, WRITE_TOKEN)
+        version, token = self.first + piece, WRITE_TOKEN
+        if self.twice_by is not None:
+            version, token = self.first, f"{piece:0{_PIECE_DIGITS}d}-0-0"
+        return LogFileName(group.file_id, self.requested, version, token)
 
 
 class SourceGoneError(CorruptTableError):
@@ -289,12 +319,13 @@ def _created(
         group, name, source, copy, is_announced = files[place]
         path = files[place].path
         if not is_announced:
-            create_marker(storage, WriteSpec(name.requested, ""), path, IoType.CREATE)
+            create_marker(storage, WriteSpec(name.announced_by, ""), path, IoType.CREATE)
         size = storage.create_from(path, copy.spool.chunks())
         if size is None:
             size = _winner_size(storage, path, source, copy.records.counts)
         copy.spool.close()
-        return _stat(group, name, size, copy.records)
+        stat = _stat(group, name, size, copy.records)
+        return replace(stat, prev_commit=name.announced_by)
 
     def rank(place: int) -> bytes:
         return blake2b(files[place].path.encode(), digest_size=8, key=salt).digest()
@@ -486,6 +517,16 @@ def _gone(path: str, why: str) -> SourceGoneError:
         why=why,
         next_step="Restore the file from a copy, because committed rows are lost with it",
         path=path,
+    )
+
+
+def _pending_too_long(resize: str) -> UnsupportedTableError:
+    return UnsupportedTableError(
+        f"no row can be written beside the resize {resize}",
+        why="it has been pending for more than 24 days, and the names of logs cannot tell later"
+        " writes apart",
+        next_step="Execute it, with table.services.resize() or with Hudi, or cancel it with"
+        " table.services.cancel_resize()",
     )
 
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from pyhudi.commit.pending_plans import load_service_plan
 from pyhudi.commit.proposals import Decided, Outcome, Refused, Rule
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.errors import CorruptTableError, HudiError, UnsupportedTableError
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.plan.resizing.pace import OutrunError
+from pyhudi.write.resizing.leftovers import remove_rings
 
 
 def abort_resize(recovery: FailedWriteRecovery, requested: str) -> Outcome:
     """Abort a pending resize, closed or not, and remove its files."""
     instant = Instant(InstantTime(requested), Action.CLUSTERING, State.REQUESTED)
+    plan = load_service_plan(recovery.log, instant).resize
     outcome = recovery.abort(instant)
     if (rollback := rollback_of(outcome)) is not None:
         recovery.undo(rollback)
+        if plan is not None and plan.is_dual:
+            # Writers may have put more there since the rollback was planned; Hudi writes rings
+            # first.
+            recovery.remove_named(instant, plan.made)
+            remove_rings(recovery.log.storage, plan.by_partition, instant.requested)
     return outcome
 
 

@@ -101,7 +101,9 @@ class ResizeCopies:
         if write.number not in self._owed:
             metadata = _load_metadata(self._log, write.instant)
             requested = write.instant.requested
-            owed = owed_copy(self._work.plan, write.number, requested, metadata)
+            work = self._work
+            resize = work.requested if work.plan.is_dual else None
+            owed = owed_copy(work.plan, write.number, requested, metadata, resize)
             self._owed[write.number] = owed
         return self._owed[write.number]
 

@@ -39,6 +39,7 @@ from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.live import LiveTimeline
 from pyhudi.write.resizing.bases import note_made
 from pyhudi.write.resizing.copies import ResizeCopies
+from pyhudi.write.resizing.leftovers import remove_leftovers
 from pyhudi.write.resizing.work import ResizeWork
 
 
@@ -109,11 +110,20 @@ class ResizeEnd:
         plan = Instant(requested, Action.CLUSTERING, State.REQUESTED)
         if self._log.storage.stat(self._log.path(plan)) is None:
             return Refused(Rule.NOT_PENDING, requested)
+        if self._work.plan.is_dual:
+            bases = [stat.data_path for stat in self._bases]
+            if gone := remove_leftovers(self._log.storage, self._work, bases):
+                return Refused(Rule.DENIED, requested, f"{gone!r} is gone")
         owed = self._copies.owed(live)
         return Refused(Rule.NOT_COPIED, owed[0].requested) if owed else None
 
     def _is_closed(self, pace: Pace, owed: Sequence[OwedCopy]) -> bool:
-        """True if the resize is closed; close it if it is time to."""
+        """True if the resize is closed; close it if it is time to.
+
+        A resize that Hudi can execute never is: Hudi knows no close, and writers copy themselves.
+        """
+        if self._work.plan.is_dual:
+            return False
         if self._work.requested in self._log.live.closed:
             return True
         if not pace.may_close(owed):

@@ -7,6 +7,9 @@
     write opened a base file
     has completed                 moves its own logs into the children: logs of its own name, which
                                   take the place of the old ones in what it commits
+    can be executed by Hudi, and  puts its rows into the children, too (`write.resizing.twice`)
+    the write has files there
+    was cancelled since then      leaves out what it put into the children
 
 No other process has to do anything for it, so no write waits for one. What has to be done is judged
 again for each number of the log (`conflict.resizes`): several resizes may be in the way, one after
@@ -20,16 +23,21 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyhudi.commit.liveness import Liveness
 from pyhudi.commit.validation import ResizeInTheWay
-from pyhudi.conflict.resizes import MeetsClosed, MustCancel, MustMove
+from pyhudi.conflict.resizes import (
+    MeetsClosed,
+    MustCancel,
+    MustForget,
+    MustMove,
+    MustWriteTwice,
+)
 from pyhudi.errors import HudiError
-from pyhudi.format.files.file_names import FileGroupId, LogFileName, parse_data_file
-from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.protocol import Storage
@@ -39,6 +47,8 @@ from pyhudi.write.files.copied_log import CopyName, SourceGoneError, Sources, co
 from pyhudi.write.files.spec import taken_away
 from pyhudi.write.resizing.cancel import abort_resize
 from pyhudi.write.resizing.help import count_copies, finish_resize
+from pyhudi.write.resizing.sources import group_of, log_of, log_order
+from pyhudi.write.resizing.twice import WrittenTwice, written_twice
 from pyhudi.write.resizing.work import ring_layout
 
 #: How long a writer waits for the executor of a closed resize, once for each: until the next copy
@@ -56,8 +66,14 @@ class WrittenFiles:
     """The files of a write, and those that it no longer needs since it moved their rows."""
 
     written: tuple[WriteStat, ...]  # by its tasks
-    stats: tuple[WriteStat, ...]
+    stats: tuple[WriteStat, ...]  # where its rows are
     left: tuple[WriteStat, ...] = ()
+    twice: tuple[WrittenTwice, ...] = ()  # where they are a second time
+
+    @property
+    def committed(self) -> tuple[WriteStat, ...]:
+        """What the write names when it completes."""
+        return (*self.stats, *(stat for each in self.twice for stat in each.stats))
 
     @property
     def moved(self) -> int:
@@ -91,10 +107,31 @@ class ResizesMet:
             case MeetsClosed(resize):
                 self._end(resize, is_first=self._meetings[met] == 1)
             case MustCancel(resize):
+                if not self._may_be_cancelled(resize):
+                    return None
                 abort_resize(self._session.recovery, resize)
             case MustMove():
                 return moved(self._session, self._requested, files)
+            case MustWriteTwice(resize):
+                made = written_twice(self._session, self._requested, resize, files.stats)
+                return files if made is None else replace(files, twice=(*files.twice, made))
+            case MustForget(resize):
+                return self._without(resize, files)
         return files
+
+    def _without(self, resize: str, files: WrittenFiles) -> WrittenFiles:
+        """Remove the logs in children that will never be; a rollback may have done so."""
+        made = (stat for each in files.twice if each.resize == resize for stat in each.stats)
+        self._session.storage.delete_all([stat.data_path for stat in made])
+        return replace(files, twice=tuple(each for each in files.twice if each.resize != resize))
+
+    def _may_be_cancelled(self, resize: str) -> bool:
+        """False if Hudi seems to execute it: it has no other fence than its inflight file."""
+        if not self._session.log.is_shared:
+            return True
+        log = self._session.log
+        inflight = Instant(InstantTime(resize), Action.CLUSTERING, State.INFLIGHT)
+        return not self._liveness.seems_alive(heartbeat_path(resize), log.path(inflight))
 
     def _end(self, resize: str, *, is_first: bool) -> None:
         """Finish a closed resize, unless its executor can be expected to do so at once."""
@@ -124,36 +161,21 @@ def moved(session: TableSession, requested: str, files: WrittenFiles) -> Written
     ConflictError if such a log is gone: the write was rolled back, or its file group cleaned away.
     """
     replaced = session.replaced.load()
-    gone = [s for s in files.stats if s.log_files is not None and _group(s) in replaced]
+    stay = {group for each in files.twice for group in each.inputs}
+    gone = [s for s in files.stats if s.log_files is not None and group_of(s) in replaced - stay]
     versions = (stat.log_version or 0 for stat in (*files.stats, *files.left))
     name = CopyName.of_move(requested, max(versions, default=0))
     sources: dict[str, list[LogFile]] = {}
     for stat in gone:
-        sources.setdefault(stat.partition_path or "", []).append(_log(stat))
+        sources.setdefault(stat.partition_path or "", []).append(log_of(stat))
     made: list[WriteStat] = []
     for partition, logs in sorted(sources.items()):
         layout = ring_layout(session, partition)
         try:
-            ordered, together = sorted(logs, key=_order), session.world.together
+            ordered, together = sorted(logs, key=log_order), session.world.together
             made += copied_logs(session.storage, [Sources(name, ordered, layout)], together)
         except SourceGoneError as error:
             raise taken_away(error.path or partition) from error
     paths = {stat.data_path for stat in gone}
     kept = (stat for stat in files.stats if stat.data_path not in paths)
-    return WrittenFiles(files.written, (*kept, *made), (*files.left, *gone))
-
-
-def _group(stat: WriteStat) -> FileGroupId:
-    return FileGroupId(stat.partition_path or "", stat.file_id or "")
-
-
-def _log(stat: WriteStat) -> LogFile:
-    name = parse_data_file(file_name(stat.data_path))
-    assert isinstance(name, LogFileName), stat.data_path
-    assert stat.file_size_in_bytes is not None, stat.data_path
-    return LogFile(stat.data_path, stat.file_size_in_bytes, name)
-
-
-def _order(log: LogFile) -> tuple[int, str, str]:
-    """Order logs as readers do in a file group; those of several groups share no key."""
-    return log.name.version, log.name.write_token, log.name.file_id
+    return replace(files, stats=(*kept, *made), left=(*files.left, *gone))
