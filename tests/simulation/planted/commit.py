@@ -90,7 +90,8 @@ def _rollback_outside_the_log() -> AbstractContextManager[Any]:
         live = log.refresh()
         if instant.requested in live.rolled_back_by or instant.requested not in live.pending:
             return Refused(Rule.NOT_PENDING, instant.requested)
-        plan = plan_rollback(instant, load_markers(log.storage, instant.requested), log.storage.uri)
+        files = [m.data_file for m in load_markers(log.storage, instant.requested)]
+        plan = plan_rollback(instant, files, log.storage.uri)
         time = InstantTime(log._next_time(live))
         planned = Instant(time, Action.ROLLBACK, State.REQUESTED)
         data = encode_rollback_plan(plan, log.world.random_bytes(16))

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from pyhudi.commit import validation
+from pyhudi.commit import rollback, validation
 from pyhudi.commit.concurrent import ConcurrentWrites
 from pyhudi.commit.proposals import Close, Complete, Outcome
 from pyhudi.conflict.resizes import (
@@ -19,6 +19,7 @@ from pyhudi.conflict.resizes import (
     MustCancel,
     MustMove,
     MustRepeat,
+    MustWriteTwice,
     Resize,
     ResizeVerdict,
     resize_verdict,
@@ -40,6 +41,7 @@ from pyhudi.write.resizing import meet
 from pyhudi.write.resizing.copies import ResizeCopies
 from pyhudi.write.resizing.finish import ResizeEnd
 from pyhudi.write.resizing.meet import WrittenFiles
+from pyhudi.write.resizing.sources import group_of, log_of
 from pyhudi.write.resizing.work import load_resize, ring_layout
 
 _Bug = Callable[[], AbstractContextManager[Any]]
@@ -89,12 +91,13 @@ def _moved_early() -> AbstractContextManager[Any]:
         base_groups: frozenset[FileGroupId],
         groups: frozenset[FileGroupId],
         resizes: Sequence[Resize],
+        twice: frozenset[str] = frozenset(),
     ) -> ResizeVerdict | None:
         for resize in resizes:
             is_input = not groups.isdisjoint(resize.inputs)
             if resize.completed is None and resize.requested < requested and is_input:
                 return MustMove(resize.requested)
-        return resize_verdict(requested, base_groups, groups, resizes)
+        return resize_verdict(requested, base_groups, groups, resizes, twice)
 
     moved = meet.moved
 
@@ -104,14 +107,14 @@ def _moved_early() -> AbstractContextManager[Any]:
                 session.log, plan.requested, lambda partition: ring_layout(session, partition)
             )
             inputs = work.plan.inputs
-            gone = [s for s in files.stats if s.log_files and meet._group(s) in inputs]
+            gone = [s for s in files.stats if s.log_files and group_of(s) in inputs]
             made = []
             for stat in gone:
                 for children, change in zip(work.children, work.plan.groups, strict=True):
-                    if meet._group(stat) in change.inputs:
+                    if group_of(stat) in change.inputs:
                         name = CopyName.of_move(requested, 1)
                         made += copied_logs(
-                            session.storage, [Sources(name, [meet._log(stat)], children)]
+                            session.storage, [Sources(name, [log_of(stat)], children)]
                         )
             if gone:
                 kept = (stat for stat in files.stats if stat not in gone)
@@ -132,8 +135,9 @@ def _older_writes_move() -> AbstractContextManager[Any]:
         base_groups: frozenset[FileGroupId],
         groups: frozenset[FileGroupId],
         resizes: Sequence[Resize],
+        twice: frozenset[str] = frozenset(),
     ) -> ResizeVerdict | None:
-        return resize_verdict(_LATER_THAN_ALL, base_groups, groups, resizes)
+        return resize_verdict(_LATER_THAN_ALL, base_groups, groups, resizes, twice)
 
     return patch.object(validation, "resize_verdict", weak)
 
@@ -295,10 +299,39 @@ def _verdicts(weak: Callable[..., ResizeVerdict | None]) -> AbstractContextManag
         base_groups: frozenset[FileGroupId],
         groups: frozenset[FileGroupId],
         resizes: Sequence[Resize],
+        twice: frozenset[str] = frozenset(),
     ) -> ResizeVerdict | None:
-        return weak(resize_verdict(requested, base_groups, groups, resizes), requested, resizes)
+        verdict = resize_verdict(requested, base_groups, groups, resizes, twice)
+        return weak(verdict, requested, resizes)
 
     return patch.object(validation, "resize_verdict", found)
+
+
+def _written_once() -> AbstractContextManager[Any]:
+    """A write puts nothing into the children of a resize that Hudi can execute."""
+    return _verdicts(lambda verdict, *_: None if isinstance(verdict, MustWriteTwice) else verdict)
+
+
+def _older_than_the_plan() -> AbstractContextManager[Any]:
+    """A write completes beside a resize that was planned after it began, and that Hudi can
+    execute."""
+
+    def weak(
+        verdict: ResizeVerdict | None, requested: str, resizes: Sequence[Resize]
+    ) -> ResizeVerdict | None:
+        is_early = isinstance(verdict, MustRepeat) and verdict.resize.completed is None
+        return None if is_early else verdict
+
+    return _verdicts(weak)
+
+
+def _left_in_children() -> AbstractContextManager[Any]:
+    """A rollback removes the files that its target names, and no others."""
+
+    def own(storage: Any, write: str, paths: Iterable[str]) -> list[str]:
+        return [path for path in paths if f"_{write}." in path or f"_{write}.log" in path]
+
+    return patch.object(rollback, "made_by", own)
 
 
 @contextmanager
@@ -329,4 +362,7 @@ RESIZE_BUGS: dict[str, _Bug] = {
     "new keys beside resizes": _new_keys_beside_resizes,
     "marks missing": _marks_missing,
     "children in an old schema": _children_in_an_old_schema,
+    "written once": _written_once,
+    "older than the plan": _older_than_the_plan,
+    "left in children": _left_in_children,
 }

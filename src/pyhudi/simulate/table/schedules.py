@@ -265,9 +265,14 @@ def _with_rings(
     is_drawn, nodes = happens(chance, RESIZING_RATE), 1 + drawn(chance, 2)
     if resizes:
         kind = replace(kind, table_type=TableType.MERGE_ON_READ)
-    if mode == "shared" or not (is_drawn if resizes is None else resizes):
+        kind = replace(kind, evolves=kind.evolves and mode != "shared")
+    is_shared_and_evolves = mode == "shared" and kind.evolves
+    if is_shared_and_evolves or not (is_drawn if resizes is None else resizes):
         return kind
-    return replace(kind, nodes=nodes) if kind.table_type is TableType.MERGE_ON_READ else kind
+    if kind.table_type is not TableType.MERGE_ON_READ:
+        return kind
+    # Logs that writers of two engines put into children lie in no order of theirs.
+    return replace(kind, nodes=nodes, by_event_time=kind.by_event_time or mode == "shared")
 
 
 class _Schedule:
@@ -353,7 +358,8 @@ class _Schedule:
         for number, profile in enumerate(self._profiles()):
             self._add_writer(f"writer{number}", 1 + drawn(chance, 3), profile)
         if self._mode == "shared":
-            java = JavaWriter(stage, "java", writes=3, base_rate=self._base_rate)
+            base_rate = 0.0 if stage.kind.has_rings else self._base_rate  # Hudi's begin with logs
+            java = JavaWriter(stage, "java", writes=3, base_rate=base_rate)
             java.process.start(java.run)
         self._start_services()
         for number in range(1 + drawn(self._evolving, 2) if stage.kind.evolves else 0):

@@ -11,7 +11,7 @@ depend on when the base file was rewritten.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -136,8 +136,10 @@ def table_config(kind: TableKind) -> TableConfig:
 
 
 @cache
-def bucket_layout() -> KnownLayout:
+def bucket_layout(*, has_rings: bool = False) -> KnownLayout:
     """Return what every write of a shared table checks: that others keep to the buckets."""
+    if has_rings:
+        return KnownLayout(None, {})
     ids = tuple(file_id(bucket) for bucket in range(BUCKETS))
     return KnownLayout(BUCKETS, dict.fromkeys(PARTITIONS, ids))
 
@@ -422,14 +424,23 @@ class ToyReader:
     def _merged(
         self, state: TableState, times: CompletionTimes, visibility: Visibility
     ) -> dict[str, Row]:
-        slices = _slices(state, times, visibility)
-        return self._kind.folded(row for slice_ in slices for row in self.rows_of(slice_))
+        slices, sees = _slices(state, times, visibility), visibility.sees
+        return self._kind.folded(row for slice_ in slices for row in self.rows_of(slice_, sees))
 
-    def rows_of(self, slice_: FileSlice) -> Iterator[Row]:
-        """Yield the rows of the slice's files, in the order in which they are merged."""
-        paths = [] if slice_.base is None else [slice_.base.path]
-        for path in (*paths, *(log.path for log in slice_.logs)):
-            yield from load_rows(self._storage, path)
+    def rows_of(
+        self, slice_: FileSlice, sees: Callable[[str], bool] | None = None
+    ) -> Iterator[Row]:
+        """Yield the rows of the slice's files, in the order in which they are merged.
+
+        Of a log that another instant names those of writes that the read `sees`, as production asks
+        it of each block.
+        """
+        if slice_.base is not None:
+            yield from load_rows(self._storage, slice_.base.path)
+        for log in slice_.logs:
+            for row in load_rows(self._storage, log.path):
+                if sees is None or row.requested == log.name.requested or sees(row.requested):
+                    yield row
 
 
 def _slices(

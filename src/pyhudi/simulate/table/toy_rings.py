@@ -24,6 +24,7 @@ from pyhudi.index.layout import BucketLayout
 from pyhudi.services.resizing import schedule
 from pyhudi.simulate.table.rows import KEYS, Placing, Row, decode_rows, encode_rows, partition_of
 from pyhudi.simulate.table.table import RECORD_KEY, GoneError, load_rows
+from pyhudi.storage.objects import dual_logs
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import FileSlice, LogFile
 from pyhudi.table.log_blocks import LocatedBlock
@@ -75,6 +76,7 @@ def rows_are_toys() -> Iterator[None]:
             patch.object(schema_change, "copied_write", _copied_write),
             patch.object(bases, "_load_rows", _load_row_count),
             patch.object(schedule, "sample_keys", _sample_keys),
+            patch.object(dual_logs, "is_log_of", _is_log_of),
         ):
             stack.enter_context(replacement)
         yield
@@ -160,6 +162,13 @@ def _load_row_count(storage: Storage, requested: str, path: str) -> int | None:
         return len(decode_rows(storage.read(path)))
     except FileNotFoundError:
         return None
+
+
+def _is_log_of(storage: Storage, path: str, write: str) -> bool:
+    try:
+        return all(row.requested == write for row in load_rows(storage, path))
+    except GoneError:
+        return False
 
 
 def _sample_keys(storage: Storage, slice_: FileSlice) -> pa.Array:

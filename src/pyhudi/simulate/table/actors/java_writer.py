@@ -18,7 +18,7 @@ from datetime import UTC
 from pyhudi.commit.validation import LOOK_AROUND_MS
 from pyhudi.conflict.file_groups import touched_groups
 from pyhudi.conflict.rules import OtherWrite
-from pyhudi.errors import HudiError, UnavailableError
+from pyhudi.errors import CorruptTableError, HudiError, UnavailableError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.paths import file_name
 from pyhudi.format.table.table_config import TableType
@@ -38,6 +38,7 @@ from pyhudi.plan.rollback import files_to_delete, plan_rollback, rollback_metada
 from pyhudi.read.schema_in_force import last_recorded
 from pyhudi.settings import WriteSettings
 from pyhudi.simulate.choices import drawn
+from pyhudi.simulate.table.actors.java_rings import JavaRings
 from pyhudi.simulate.table.checks.evidence import TIMELINE_FOLDER, group_of_path
 from pyhudi.simulate.table.history import Event, Operation, Outcome
 from pyhudi.simulate.table.overlap import first_overlap
@@ -119,14 +120,27 @@ class JavaWriter:
         self._looking = stage.chance(f"looking of {name}")
         self._begun_ms = 0
         self._seen: frozenset[str] = frozenset()  # what had completed when it read the timeline
+        self._rings: JavaRings | None = None  # as it found them then, on a table that has some
+        self._resizing = stage.chance(f"rings of {name}")
+        self._count = 0
 
     def run(self) -> None:
         for number in range(self._writes):
             with suppress(UnavailableError):  # the next process does it
                 self._clean_up()
-            rows = drawn_rows(self._chance, f"{self.process.name}.{number}")
+            rows = self._ranked(drawn_rows(self._chance, f"{self.process.name}.{number}"))
             self._write(rows, is_base=happens(self._chance, self._base_rate))
             self._world.sleep_ms((0, 200, 5_000)[drawn(self._chance, 3)])
+
+    def _ranked(self, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+        """Return the rows, on a table of rings below or above those of all pyhudi writers.
+
+        In a child its logs lie before theirs, whichever write came last, so a tie is not decided as
+        elsewhere.
+        """
+        if not self._stage.kind.has_rings:
+            return rows
+        return tuple(row._replace(ordering=0 if row.ordering < 3 else 9) for row in rows)
 
     # -- under the lock
 
@@ -202,6 +216,9 @@ class JavaWriter:
             reader = ToyReader(self._storage, self._stage.kind)
             before = reader.groups(reader.load())
             files = base_files(requested, rows, before, self._stage.kind)
+        elif self._rings is not None:
+            self._count += 1
+            files = self._rings.files(requested, rows, f"{self._count}-1-1")
         else:
             files = log_files(requested, rows)
         stats = [write_data_file(self._storage, file) for file in files]
@@ -218,7 +235,13 @@ class JavaWriter:
         # does not check, because beside logs it makes base files only in buckets that have none.
         is_cow = self._stage.kind.table_type is TableType.COPY_ON_WRITE
         actions = {*WRITE_ACTIONS} - ({Action.COMMIT} if not is_cow else set())
-        done = (i for i in self._timeline().instants if i.completed is not None)
+        timeline = self._timeline()
+        done = (i for i in timeline.instants if i.completed is not None)
+        if self._stage.kind.has_rings:
+            try:
+                self._rings = JavaRings.load(self._storage, timeline)
+            except (FileNotFoundError, CorruptTableError):
+                raise AbandonedError("a resize has ended meanwhile") from None
         self._seen = frozenset(i.requested for i in done if i.action in actions)
         if self._world.elapsed_ms() - self._begun_ms >= LOOK_AROUND_MS:
             raise AbandonedError("it was too slow to read the timeline")
@@ -231,7 +254,8 @@ class JavaWriter:
         def publish(timeline: Timeline, time: str) -> Instant | None:
             if self._storage.stat(self._path(pending.in_state(State.INFLIGHT))) is None:
                 return None
-            if first_overlap(touched_groups(metadata), self._others(timeline, requested)):
+            touched = touched_groups(metadata)
+            if first_overlap(touched, self._others(timeline, requested, touched)):
                 return None
             if opened_groups(metadata) & self._planned(timeline, requested):
                 return None  # a compaction that does not know its base files would hide them
@@ -259,11 +283,18 @@ class JavaWriter:
         schema = avro_schema(self._stage.kind) if last is None else last.avro_json
         return replace(metadata, extra_metadata={"schema": schema})
 
-    def _others(self, timeline: Timeline, requested: str) -> list[OtherWrite]:
+    def _others(
+        self, timeline: Timeline, requested: str, touched: frozenset[FileGroupId]
+    ) -> list[OtherWrite]:
         """Return what completed since it began, without what it takes for older than itself."""
         found = []
+        twice: frozenset[str] = frozenset()
+        if self._rings is not None and happens(self._resizing, 0.5):
+            twice = self._rings.twice(touched)  # as a single writer, which looks for no conflict
         for instant in timeline.instants:
             done = instant.completed
+            if instant.requested in twice:
+                continue
             if instant.requested > requested and instant.requested in self._seen:
                 continue  # Hudi counts from its read of the timeline, whichever write began first
             if instant.action in WRITE_ACTIONS and done is not None and done > requested:
@@ -339,8 +370,8 @@ class JavaWriter:
                 return None
             return Instant(InstantTime(time), Action.ROLLBACK, State.REQUESTED)
 
-        markers = load_markers(self._storage, target.requested)
-        plan = plan_rollback(target, markers, self._storage.uri)
+        files = [marker.data_file for marker in load_markers(self._storage, target.requested)]
+        plan = plan_rollback(target, files, self._storage.uri)
         data = encode_rollback_plan(plan, self._world.random_bytes(16))
         return self._locked(publish, data).requested
 

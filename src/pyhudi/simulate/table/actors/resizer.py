@@ -89,6 +89,7 @@ class ToyResizes(Resizes):
     #: What it does between the completion and the marks: it may end there.
     end: Callable[[], None] | None = None
     closes: bool = False  # although no write was faster
+    copies_nothing: bool = False  # as Hudi, where it can execute the plan
 
     def _completion(self, run: Execution[Any], work: Any) -> Outcome:
         if self.nap is not None:
@@ -110,6 +111,11 @@ class ToyResizes(Resizes):
         if self.end is not None:
             self.end()
         return super()._result(run, work, done, is_ours=is_ours)
+
+    def _end(self, run: Execution[Any], made: Any) -> ResizeEnd:
+        if self.copies_nothing and run.plan.work.plan.is_dual:
+            made.copies.owed = lambda live: []
+        return super()._end(run, made)
 
     def _close(self, end: ResizeEnd) -> None:
         """Copy what is owed, and close the resize as if writers had been faster."""
@@ -196,7 +202,8 @@ class Resizer(ServiceActor):
         elif happens(chance, self._zeal):
             work.nap = partial(self._nap, process) if happens(chance, 0.6) else None
             work.end = process.crash if happens(chance, 0.1) else None
-            work.closes = happens(chance, 0.4)
+            work.closes = happens(chance, 0.4) and self._stage.lock is None
+            work.copies_nothing = self._stage.lock is not None and happens(chance, 0.5)
             work.execute(plan, is_forced=happens(chance, 0.3))
 
     def _nap(self, process: Process) -> None:

@@ -376,6 +376,8 @@ class _Attempt:
                 dealt_with = resizes.deal_with(ended.met, files)
                 if dealt_with is None:
                     transaction.abandon()
+                    if self._stage.lock is not None:  # Hudi seems to execute the resize
+                        return self._record(Outcome.FAIL)
                     return self._unexpected(ended.error(self._requested))
                 files = dealt_with
             except OutcomeUnknownError:
@@ -401,7 +403,7 @@ class _Attempt:
             way.is_checked,
             way.reads_nothing,
             is_part=self._is_part,
-            layout=None if self._stage.lock is None else bucket_layout(),
+            layout=None if self._stage.lock is None else bucket_layout(has_rings=has_rings),
             replaces=None if overwrite is None else overwrite.replaced(stats),
             strategy=self._writer.profile.strategy,
             keeps_files=way.keeps_files,
@@ -409,8 +411,10 @@ class _Attempt:
             owned=owned,
             schemas=self._schemas,
             moved=files.left,
+            twice=frozenset(each.resize for each in files.twice),
         )
-        return transaction.complete(commit_metadata(stats, self._stage.kind, operation), checks)
+        metadata = commit_metadata(files.committed, self._stage.kind, operation)
+        return transaction.complete(metadata, checks)
 
     def _ended(
         self, transaction: Transaction, ended: Completed | Lost, files: WrittenFiles

@@ -19,6 +19,7 @@ from pyhudi.simulate.table.history import Event, Exchange, History, Operation, O
 from pyhudi.timeline.live import BEFORE_ALL
 
 _Groups = frozenset[FileGroupId]
+_END_OF_TIME = "9" * 17
 _INSTANT = re.compile(r"\d{17}")
 
 
@@ -148,7 +149,9 @@ def _no_conflict(evidence: Evidence, history: History, exchange: Exchange, answe
                 return f"{named} is below it anyway"
             return _no_overlap(evidence, other, answer, opened | appended)
         case "hidden_rows":
-            return _no_overlap(evidence, evidence.writes.get(named), answer, opened)
+            is_twice = any(of.write == answer.requested for of in evidence.twice.values())
+            mine = opened | appended if is_twice else opened
+            return _no_overlap(evidence, evidence.writes.get(named), answer, mine)
         case "resized":
             return _no_resize(evidence, named, answer.requested, opened, appended)
         case "cleared_partition":
@@ -177,7 +180,13 @@ def _no_resize(
 ) -> str:
     """Return why a resize was no reason to begin the write again; empty if it was one."""
     done, resize = evidence.writes.get(named), evidence.resizes.get(named)
-    if done is None or resize is None:
+    if resize is None:
+        return "there was no resize"
+    if resize.plan.is_dual and named > requested:  # it need not have completed
+        mine = evidence.buckets.through(opened | appended, _END_OF_TIME)
+        is_its = mine & (resize.plan.inputs | resize.plan.made)
+        return "" if is_its else f"{named} resized other file groups"
+    if done is None:
         return "the resize did not complete"
     if done.completed <= requested:
         return f"{named} had completed before it began"

@@ -12,7 +12,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 from pyhudi.conflict.file_groups import touched_groups
-from pyhudi.format.files.file_names import FileGroupId, MarkerName, parse_data_file
+from pyhudi.format.files.file_names import (
+    FileGroupId,
+    LogFileName,
+    MarkerName,
+    parse_data_file,
+)
 from pyhudi.format.paths import file_name
 from pyhudi.format.table.ring_file import (
     FIRST_INSTANT,
@@ -32,9 +37,10 @@ from pyhudi.format.timeline.plan_files import (
     decode_rollback_plan,
 )
 from pyhudi.format.timeline.resize_plan import ResizePlan, decode_resize_plan
+from pyhudi.plan.resizing.copies import COPY_TOKEN
 from pyhudi.simulate.table.checks.bucket_history import BucketHistory, DoneResize
 from pyhudi.simulate.table.checks.change_log import Change, ChangeLogStorage
-from pyhudi.simulate.table.rows import TableKind
+from pyhudi.simulate.table.rows import TableKind, decode_rows
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 TIMELINE_FOLDER = ".hoodie/timeline"
@@ -166,6 +172,17 @@ class RingPut(NamedTuple):
 
     ring: Ring
     change: Change
+
+
+class WrittenTwice(NamedTuple):
+    """A log that a write has put into a child of a pending resize."""
+
+    write: str
+    name: LogFileName
+
+    @property
+    def resize(self) -> str:
+        return self.name.requested
 
 
 class Evidence:
@@ -335,13 +352,30 @@ class Evidence:
 
     @cached_property
     def data_files(self) -> list[tuple[str, Change]]:
-        """(requested time of its instant, change) of data files that were put or removed."""
+        """(requested time of the instant that made it, change) of data files that were put or
+        removed."""
         found = []
         for change in self.changes:
             if not change.path.startswith(".hoodie/"):
                 name = parse_data_file(file_name(change.path))
                 assert name is not None, change.path
-                found.append((str(name.requested), change))
+                twice = self.twice.get(change.path)
+                found.append((str(name.requested) if twice is None else twice.write, change))
+        return found
+
+    @cached_property
+    def twice(self) -> dict[str, WrittenTwice]:
+        """Path → the write that put its rows into a child of a pending resize, which names the
+        file."""
+        found = {}
+        dual = {r for r, resize in self.resizes.items() if resize.plan.is_dual}
+        for change in self.changes if dual else ():
+            name = parse_data_file(file_name(change.path))
+            if change.data is None or not isinstance(name, LogFileName):
+                continue
+            if name.requested in dual and name.write_token != COPY_TOKEN:
+                [write] = {row.requested for row in decode_rows(change.data)}
+                found[change.path] = WrittenTwice(write, name)
         return found
 
     def announced(self, requested: str, place: int) -> frozenset[FileGroupId]:

@@ -50,6 +50,8 @@ class ExpectedRows:
         self._bases: dict[FileGroupId, list[tuple[str, str]]] = {}  # requested, completed
         self._compacted: set[FileGroupId] = set()
         self._replaced: dict[str, list[str]] = {}  # partition → completion times
+        #: (resize, write) → the place of the write's rows in a child, where it put them itself.
+        self._twice = {(of.resize, of.write): of.name.order for of in evidence.twice.values()}
         for requested, write in evidence.writes.items():
             opened = write.opened
             for group in opened:
@@ -115,11 +117,15 @@ class ExpectedRows:
         if not stay.requested:
             return sorted(candidates, key=place)
         since = [c for c in candidates if stay.requested < c.completed]
-        copied = [c for c in since if c.completed < stay.completed]
+        own = {c.requested for c in since if (stay.requested, c.requested) in self._twice}
+        twice = [c for c in since if c.requested in own]
+        copied = [c for c in since if c.completed < stay.completed and c.requested not in own]
+        later = (c for c in since if c.completed > stay.completed and c.requested not in own)
         return [
             *self._in_order(key, stay.requested),
             *sorted(copied, key=lambda c: c.completed),
-            *sorted((c for c in since if c.completed > stay.completed), key=place),
+            *sorted(twice, key=lambda c: self._twice[stay.requested, c.requested]),
+            *sorted(later, key=place),
         ]
 
     # -- by the rules

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from pyhudi.commit.conflict_notes import CONFLICT_FOLDER
 from pyhudi.errors import HudiError, InvalidRequestError
-from pyhudi.format.files.file_names import parse_data_file
+from pyhudi.format.files.file_names import FileGroupId, parse_data_file
 from pyhudi.format.paths import file_name
 from pyhudi.format.table.consumer_file import CONSUMERS_FOLDER
 from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_ROOT, RingFileName
@@ -96,16 +96,23 @@ def atomic_visibility(case: Case) -> Iterator[str]:
     evidence = case.evidence
     for requested, write in evidence.writes.items():
         place = write.change.place
-        missing = write.paths - evidence.paths_at(place, requested)
+        missing = write.paths - evidence.paths_at(place, requested) - _forgotten(evidence)
         if missing:
             yield f"{requested} became visible without {sorted(missing)}"
         for owner, change in evidence.data_files:
             if owner == requested and change.place > place and change.path in write.paths:
                 done = "removed" if change.data is None else "written again"
+                if change.path in _forgotten(evidence):
+                    continue
                 if evidence.is_cleaned(change.path, change.place):
                     continue  # I11 judges that; a late task may create it again, and it is as old
                 if change.data is None or change.data != change.before:
                     yield f"{change.path} of the completed {requested} was {done}"
+
+
+def _forgotten(evidence: Evidence) -> set[str]:
+    """Return the logs in children of resizes that never completed: no reader sees them."""
+    return {path for path, of in evidence.twice.items() if of.resize not in evidence.writes}
 
 
 def durability(case: Case) -> Iterator[str]:
@@ -177,8 +184,9 @@ def first_committer_wins(case: Case) -> Iterator[str]:
     order of completion. A base file merges with nothing but a compaction that was planned before it
     began. A write that replaces a partition overlaps with every write of it.
     """
-    writes = sorted(case.evidence.writes.values(), key=lambda write: write.completed)
-    through = case.evidence.buckets.through
+    evidence = case.evidence
+    writes = sorted(evidence.writes.values(), key=lambda write: write.completed)
+    through = evidence.buckets.through
     for position, later in enumerate(writes):
         exchange = case.history.by_instant.get(later.requested)
         if exchange is None:
@@ -186,7 +194,8 @@ def first_committer_wins(case: Case) -> Iterator[str]:
         for earlier in writes[:position]:
             if earlier.is_resize:
                 continue  # what a write does about it is judged by N1 to N9
-            shared = later.groups & through(earlier.groups, later.completed)
+            kept = earlier.groups - _inputs_written_twice(evidence, earlier)
+            shared = later.groups & through(kept, later.completed)
             if not earlier.is_compaction:
                 replaced = exchange.invoke.replaces
                 shared |= {group for group in earlier.groups if group.partition in replaced}
@@ -197,6 +206,13 @@ def first_committer_wins(case: Case) -> Iterator[str]:
             if shared & later.opened or not _merge(earlier, later, exchange):
                 both = f"{earlier.requested} and {later.requested}"
                 yield f"{both} both wrote {min(shared)}"
+
+
+def _inputs_written_twice(evidence: Evidence, write: Published) -> frozenset[FileGroupId]:
+    """Return inputs of resizes of whose children the write names those that have its rows."""
+    twice = {of.resize for path, of in evidence.twice.items() if path in write.paths}
+    inputs = (evidence.resizes[requested].plan.inputs for requested in twice)
+    return frozenset[FileGroupId]().union(*inputs)
 
 
 def _merge(earlier: Published, later: Published, exchange: Exchange) -> bool:
@@ -321,6 +337,10 @@ def rollback_is_exact(case: Case) -> Iterator[str]:
         planned = by_target.get(owner)
         if change.data is not None or (planned and planned[0].change.place < change.place):
             continue
+        if (twice := evidence.twice.get(change.path)) is not None:
+            named = owner in evidence.writes and change.path in evidence.writes[owner].paths
+            if not named or twice.resize not in evidence.writes:
+                continue  # it moved its rows instead, or the resize was cancelled
         if evidence.is_left(change.path, owner) and change.path not in evidence.writes[owner].paths:
             continue
         if not evidence.is_cleaned(change.path, change.place):
@@ -393,6 +413,7 @@ def zombies_are_harmless(case: Case) -> Iterator[str]:
     for requested, write in evidence.writes.items():
         more = there.get(requested, set()) - write.paths
         more = {path for path in more if not evidence.is_left(path, requested)}
+        more -= _forgotten(evidence)
         if more:
             yield f"{requested} has files that it does not name: {sorted(more)}"
     state = TableLoader(evidence.storage, table_config(evidence.kind)).load()
@@ -441,6 +462,12 @@ def _belongs(path: str, published: Mapping[tuple[str, Action], str], evidence: E
     data_file = None if path.startswith(".hoodie/") else parse_data_file(name)
     if data_file is None:
         return False
+    if (twice := evidence.twice.get(path)) is not None:
+        its = evidence.writes.get(twice.write)
+        if its is None or twice.resize not in evidence.writes:
+            # What comes late into the children stays until archiving lists partitions.
+            return twice.write in evidence.undone_by_others or its is not None
+        return path in its.paths
     write = evidence.writes.get(data_file.requested)
     if write is None:
         # Late files of what a foreign engine rolled back stay until archiving lists partitions.

@@ -48,7 +48,7 @@ def each_row_once(evidence: Evidence, history: History) -> Iterator[str]:
     for time in sorted(write.completed for write in evidence.writes.values()):
         for slice_ in reader.slices(state, time) if time >= since else ():
             group = FileGroupId(slice_.partition, slice_.file_id)
-            rows = list(reader.rows_of(slice_))
+            rows = list(reader.rows_of(slice_, _seen_by(evidence, time)))
             for key in sorted({row.key for row in rows}):
                 if (owner := evidence.buckets.stay(key, time).group) != group:
                     yield f"{key} is in {group}, and belongs to {owner}, as of {time}"
@@ -58,11 +58,24 @@ def each_row_once(evidence: Evidence, history: History) -> Iterator[str]:
                     yield f"{version} of {key} is {times} times in {group}, as of {time}"
 
 
+def _seen_by(evidence: Evidence, time: str) -> Callable[[str], bool]:
+    """Return whether a write had completed by then."""
+
+    def sees(requested: str) -> bool:
+        write = evidence.writes.get(requested)
+        return write is not None and write.completed <= time
+
+    return sees
+
+
 def names_tell_what_completed(evidence: Evidence, history: History) -> Iterator[str]:
-    """N2. A file that is named by a completed instant holds rows of completed writes."""
+    """N2. A file that is named by a completed instant holds rows of completed writes.
+
+    Where Hudi shares the table that is not so of what a write puts into children itself.
+    """
     for name, change in evidence.data_files:
         done = evidence.writes.get(name)
-        if change.data is None or done is None:
+        if change.data is None or done is None or change.path in evidence.twice:
             continue
         for requested in sorted({row.requested for row in decode_rows(change.data)} - {name}):
             write = evidence.writes.get(requested)
@@ -78,6 +91,8 @@ def children_are_closed_to_others(evidence: Evidence, history: History) -> Itera
         resize = made.get(group_of_path(change.path))
         if resize is None or change.data is None or name == resize.requested:
             continue
+        if (twice := evidence.twice.get(change.path)) and twice.resize == resize.requested:
+            continue
         done = evidence.writes.get(resize.requested)
         if done is None or evidence.decided[resize.requested] > change.place:
             yield f"{change.path} came into a child before {resize.requested} had completed"
@@ -88,6 +103,24 @@ def children_are_closed_to_others(evidence: Evidence, history: History) -> Itera
 def _paths(evidence: Evidence, requested: str) -> frozenset[str]:
     write = evidence.writes.get(requested)
     return frozenset() if write is None else write.paths
+
+
+def written_twice_in_full(evidence: Evidence, history: History) -> Iterator[str]:
+    """N11. A write that completes beside a pending resize that Hudi can execute has each row of an
+    input in the children, too, and was requested after it."""
+    for resize in evidence.resizes.values() if evidence.twice else ():
+        done = evidence.writes.get(resize.requested)
+        if not resize.plan.is_dual or done is None:
+            continue
+        for write in evidence.writes.values():
+            if not resize.requested < write.completed < done.completed or write.is_compaction:
+                continue
+            if not write.groups & resize.plan.inputs:
+                continue
+            if write.requested < resize.requested:
+                yield f"{write.requested} completed beside the later {resize.requested}"
+            if not write.groups & resize.plan.made:
+                yield f"{write.requested} has nothing in the children of {resize.requested}"
 
 
 def copies_are_of_completed_writes(evidence: Evidence, history: History) -> Iterator[str]:
@@ -203,11 +236,10 @@ def _version(path: str) -> int:
 
 def rings_are_decided(evidence: Evidence, history: History) -> Iterator[str]:
     """N8. A ring of a resize exists only if its completion is in the log."""
-    done = {
-        logged.entry.instant: logged.change.place
-        for logged in evidence.log
-        if logged.entry.kind is EntryKind.COMPLETE and not logged.is_dead
-    }
+    done: dict[str | None, int] = {}
+    for logged in evidence.log:  # one that was voided has its ring, and is decided again
+        if logged.entry.kind is EntryKind.COMPLETE and not logged.is_dead:
+            done.setdefault(logged.entry.instant, logged.change.place)
     for put in evidence.rings:
         instant = put.ring.instant
         if instant == FIRST_INSTANT:
@@ -309,4 +341,5 @@ RESIZE_CHECKS: dict[str, ResizeCheck] = {
     "N8 rings are marked": rings_are_marked,
     "N9 the last counts last": last_to_complete_counts,
     "N10 rings cover everything": rings_cover_everything,
+    "N11 written twice in full": written_twice_in_full,
 }

@@ -41,7 +41,12 @@ class _Files:
         self._by_group: dict[FileGroupId, list[_File]] = {}
         for write in evidence.writes.values():
             for path in write.paths:
-                file = _File(path, write.requested, write.completed)
+                completed = write.completed
+                if (twice := evidence.twice.get(path)) is not None:
+                    if (resize := evidence.writes.get(twice.resize)) is None:
+                        continue  # no reader ever sees it
+                    completed = max(completed, resize.completed)
+                file = _File(path, write.requested, completed)
                 self.by_path[path] = file
                 self._by_group.setdefault(group_of_path(path), []).append(file)
 
