@@ -242,6 +242,7 @@ class _File(NamedTuple):
     source: LogFile
     copy: _Copy
     is_announced: bool
+    announced_by: InstantTime  # the instant whose markers name it
 
     @property
     def path(self) -> str:
@@ -307,7 +308,9 @@ def _file(
     if name.pieces_max is not None and piece >= name.pieces_max:
         raise _too_many_pieces(group, name)
     pieces[place, ordinal] = piece + 1
-    return _File(group, name.of(group, piece), log, copy, piece < sources.announced)
+    return _File(
+        group, name.of(group, piece), log, copy, piece < sources.announced, name.announced_by
+    )
 
 
 def _created(
@@ -316,16 +319,16 @@ def _created(
     """Create the files in the order that the salt gives. Return their stats in their own order."""
 
     def created(place: int) -> WriteStat:
-        group, name, source, copy, is_announced = files[place]
+        group, name, source, copy, is_announced, announced_by = files[place]
         path = files[place].path
         if not is_announced:
-            create_marker(storage, WriteSpec(name.announced_by, ""), path, IoType.CREATE)
+            create_marker(storage, WriteSpec(announced_by, ""), path, IoType.CREATE)
         size = storage.create_from(path, copy.spool.chunks())
         if size is None:
             size = _winner_size(storage, path, source, copy.records.counts)
         copy.spool.close()
         stat = _stat(group, name, size, copy.records)
-        return replace(stat, prev_commit=name.announced_by)
+        return replace(stat, prev_commit=announced_by)
 
     def rank(place: int) -> bytes:
         return blake2b(files[place].path.encode(), digest_size=8, key=salt).digest()
