@@ -83,7 +83,7 @@ def test_no_schedule_whose_schema_changes_breaks_a_promise(mode: Mode) -> None:
 RESIZING = SCHEDULES // 80
 
 
-@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "shared"])
+@pytest.mark.parametrize("mode", MODES)
 def test_no_schedule_full_of_resizes_breaks_a_promise(mode: Mode) -> None:
     resized = evolved = 0
     for seed in range(FIRST_SEED, FIRST_SEED + RESIZING):
