@@ -10,12 +10,14 @@ import pytest
 
 from faulty_storage import Effect, Fault, FaultyStorage
 from many_writers.scene import HeldWrite, Stop
+from opened_tables import opening_on
 from pyhudi.commit.proposals import Close
 from pyhudi.errors import ConflictError, UnavailableError
 from pyhudi.format.files.file_names import LogFileName, parse_data_file
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.session.session import TableSession
+from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.markers import load_markers
 from pyhudi.write import detached
@@ -296,6 +298,32 @@ def test_a_save_moves_the_logs_of_all_its_tasks(table: ResizeTable) -> None:
     expected = {key: f"{key}2" if key in "klm" else f"{key}1" for key in KEYS}
     assert table.values() == expected
     assert not table.pending()
+
+
+def test_a_save_that_wrote_twice_is_completed_by_the_next_process(table: ResizeTable) -> None:
+    """Beside a resize that Hudi can execute; the first one dies at the decision."""
+    requested = table.plan(is_dual=True)
+    write = _begun(table)
+    stats = list(detached.run_task(write, 0, _batches(table, "kl")))
+
+    class Dying:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(table.storage, name)
+
+        def create(self, path: str, data: bytes) -> bool:
+            if "/.pyhudi/log/" in path or path.startswith(".hoodie/timeline"):
+                raise KeyboardInterrupt
+            return table.storage.create(path, data)
+
+    with pytest.raises(KeyboardInterrupt):
+        detached.complete(write, opening_on(Dying(), table.world("dies"), WriteSettings()), stats)
+    twice = logs_of(table, requested)
+    assert twice
+    result = detached.complete(write, write.table(table.world("end")), stats)
+    assert (result.rows, result.files) == (2, len(stats))
+    assert logs_of(table, requested) == twice
+    _done(table, requested)
+    assert table.values() == {**{k: f"{k}1" for k in KEYS}, "k": "k2", "l": "l2"}
 
 
 @pytest.mark.parametrize("write_id", [None, "once"])

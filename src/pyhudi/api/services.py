@@ -161,7 +161,8 @@ class Services:
         printed result says of each bucket what would happen, or why nothing would. If `spark` is a
         session, its tasks write the new base files. A plan that fails does not stop the others; its
         error is raised at the end. Without a policy, it is the one that the table records, or the
-        usual one.
+        usual one. Pending plans of Hudi's are executed, too. On a table with one of Hudi's locks
+        the plan is one that Hudi can execute.
         """
         require_policy("policy", policy, ResizePolicy)
         session = self._session(dry_run=dry_run)

@@ -76,6 +76,7 @@ from pyhudi.format.timeline.writer_identity import (
     parse_writer,
 )
 from pyhudi.settings import WriteSettings
+from pyhudi.storage.objects.dual_logs import is_named_by
 from pyhudi.storage.objects.heartbeats import WriteHeartbeat
 from pyhudi.storage.objects.markers import load_markers, marker_objects
 from pyhudi.storage.objects.write_fence import raise_fence, remove_fence
@@ -231,12 +232,14 @@ class Transaction:
         """Stop tasks from creating more files; return announced files that are not among `files`.
 
         For writes whose tasks may outlive them. A file that no reported attempt wrote means that
-        two attempts of a task disagree.
+        two attempts of a task disagree. What an earlier completion has put into the children of a
+        resize is of no task.
         """
         storage = self._log.storage
         raise_fence(storage, self.requested)
         announced = (marker.data_file for marker in load_markers(storage, self.requested))
-        return sorted(set(announced) - set(files))
+        by_tasks = {path for path in announced if is_named_by(path, self.requested)}
+        return sorted(by_tasks - set(files))
 
     def complete(
         self, metadata: CommitMetadata, checks: Checks | None = None

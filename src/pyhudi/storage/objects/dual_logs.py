@@ -24,10 +24,11 @@ def made_by(storage: Storage, write: str, paths: Iterable[str]) -> list[str]:
 
     Files that its own name is on are not looked at, and need not be there.
     """
-    return [path for path in paths if _names(path, write) or is_log_of(storage, path, write)]
+    return [path for path in paths if is_named_by(path, write) or is_log_of(storage, path, write)]
 
 
-def _names(path: str, write: str) -> bool:
+def is_named_by(path: str, write: str) -> bool:
+    """True if it is a data file that the write names."""
     name = parse_data_file(file_name(path))
     return name is not None and name.requested == write
 
