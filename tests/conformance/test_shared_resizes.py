@@ -76,13 +76,13 @@ class SharedTable(OwnTable):
         super().__init__(judge, path, kind, initial=2)
         options = hudi_options("day" if kind.is_partitioned else "", 2)
         self.options = {**options, **RESIZING, **SMALL}
-        self.job |= self.options
+        self.job |= {key: value for key, value in self.options.items() if value}
 
     def hudi_writes(self, numbers: range) -> None:
         self.hudi_upsert(numbers, self.options)
 
     def hudi_clusters(self, op: str) -> None:
-        options = ",".join(f"{key}={value}" for key, value in self.options.items() if value)
+        options = ",".join(f"{key}={value}" for key, value in self.job.items())
         self._judge.hudi_call("clustering", self.path, op=op, options=options)
 
     def pyhudi_plans(self) -> None:
@@ -108,7 +108,8 @@ SIMPLE = [
 
 def planned(table: SharedTable, plans: str) -> str:
     """Let one of the engines plan a resize of the table."""
-    table.upsert(range(30))
+    for _ in range(2):  # enough for pyhudi's smallest target
+        table.upsert(range(30))
     if plans == "hudi":
         table.hudi_clusters("schedule")
     else:
