@@ -236,6 +236,19 @@ class Bench:
             self._end()
             assert self._now() == expected
         assert not self.table.pending()
+        if self.is_dual:
+            self._check_changes()
+
+    def _check_changes(self) -> None:
+        """Each range of changes that begins with the last completions has a key once, also one
+        that is written again behind them."""
+        self._put("kl", 10)
+        live = self.table.session("check").log.refresh()
+        times = [instant.completed or "" for instant in live.completed_after("0")]
+        for since in times[-4:-1]:
+            changes = self.table.table("r").changes(since=since, until=times[-1])
+            keys = changes.to_arrow().column("id").to_pylist()
+            assert len(set(keys)) == len(keys), f"changes since {since}"
 
     def _now(self, **point: Any) -> Values:
         found = self.table.table("r").read(columns=["id", "v"], **point).to_arrow()

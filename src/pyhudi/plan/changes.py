@@ -31,7 +31,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from pyhudi.errors import CorruptTableError
-from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.files.file_names import FileGroupId, LogFileName, parse_data_file
 from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat
 from pyhudi.format.timeline.resize_plan import ResizePlan
@@ -86,16 +86,46 @@ def in_range(writes: Iterable[tuple[str, str]], since: str, until: str | None) -
     )
 
 
-def written_files(writes: Sequence[CompletedWrite]) -> dict[str, dict[str, int]]:
-    """Return partition path → paths of the data files that the writes recorded → their bytes."""
+def written_files(
+    writes: Sequence[CompletedWrite],
+    replaced: Mapping[tuple[str, str], frozenset[str]] = MappingProxyType({}),
+    passed: Mapping[str, frozenset[str]] = MappingProxyType({}),
+) -> dict[str, dict[str, int]]:
+    """Return partition path → paths of the data files that the writes recorded → their bytes.
+
+    Files are left out in file groups that were `replaced` by what the write had `passed`.
+    """
     files: dict[str, dict[str, int]] = {}
     for write in writes:
+        hiding = passed.get(write.requested, frozenset())
         for partition, stats in write.metadata.write_stats.items():
             paths = files.setdefault(partition, {})
             for stat in stats:
-                if stat.path:  # a write may record a file group in which nothing was left
-                    paths[_data_path(stat, partition)] = stat.file_size_in_bytes or 0
+                if not stat.path:  # a write may record a file group in which nothing was left
+                    continue
+                if hiding and hiding & replaced.get((partition, stat.file_id or ""), frozenset()):
+                    continue
+                paths[_data_path(stat, partition)] = stat.file_size_in_bytes or 0
     return files
+
+
+def passed_resizes(
+    writes: Sequence[CompletedWrite], times: CompletionTimes
+) -> dict[str, frozenset[str]]:
+    """Return write → the resizes that completed before it, and that name logs of it.
+
+    It has written twice: into file groups that such a resize replaced, and into its children. By
+    the time it completed its rows were those of the children.
+    """
+    found = {}
+    for write in writes:
+        names = (parse_data_file(file_name(stat.data_path)) for stat in write.metadata.stats)
+        named = {str(name.requested) for name in names if isinstance(name, LogFileName)}
+        done = ((resize, times.of(resize)) for resize in named - {write.requested})
+        passed = frozenset(r for r, completed in done if completed and completed < write.completed)
+        if passed:
+            found[write.requested] = passed
+    return found
 
 
 def _data_path(stat: WriteStat, partition: str) -> str:
@@ -144,7 +174,10 @@ def plan_changes(
     replaced = _replaced(writes)
     heirs = frozenset(heir for into in handed.values() for heir in into)
     reads: list[SliceRead] = []
-    for partition, files in sorted(written_files(writes).items()):
+    passed = passed_resizes(writes, times)
+    visibility = spec.visibility.with_instants(frozenset[str]().union(*passed.values()))
+    written = written_files(writes, state.replaced, passed)
+    for partition, files in sorted(written.items()):
         if prune and not may_hold_matches(partition, schema, state.config, spec):
             continue
         listed = {group.file_id: group for group in state.partitions.get(partition, ())}
@@ -152,7 +185,7 @@ def plan_changes(
         sizes = {file.path: file.size for group in listed.values() for file in group.files}
         keys_in: dict[FileGroupId, list[FileSlice]] = {}
         for group in grouped_files(partition, [(p, sizes.get(p, 0)) for p in sorted(files)]):
-            slice_ = latest_slice(group, times, spec.visibility)
+            slice_ = latest_slice(group, times, visibility)
             if slice_ is None or (partition, group.file_id) in replaced:
                 continue
             there = listed.get(group.file_id)

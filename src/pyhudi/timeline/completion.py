@@ -8,7 +8,7 @@ reads never open it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyhudi.timeline.timeline import Timeline
 
@@ -47,6 +47,9 @@ class Visibility:
         if requested in self.instants:
             return True
         return requested < self.archived_before and requested not in self.hidden
+
+    def with_instants(self, more: frozenset[str]) -> Visibility:
+        return replace(self, instants=self.instants | more) if more else self
 
 
 def visible_now(timeline: Timeline) -> Visibility:
