@@ -21,6 +21,7 @@ from pyhudi.write.local import LocalExecutor
 from pyhudi.write.plan import WritePlan
 from pyhudi.write.result import WriteResult
 from pyhudi.write.schemas import row_schema
+from pyhudi.write.watch import Watch
 from pyhudi.write.write import write
 
 
@@ -53,7 +54,7 @@ class FencedExecutor:
     partitions = ()
     sizes: Mapping[str, float] = MappingProxyType({})
 
-    def run(self, plan: WritePlan) -> list[WriteStat]:
+    def run(self, plan: WritePlan, watch: Watch) -> list[WriteStat]:
         raise NotImplementedError
 
     def rebase(self, plan: WritePlan, stats: Sequence[WriteStat]) -> list[WriteStat]:

@@ -32,10 +32,10 @@ WORDS: dict[str, type[LogBlockFormat] | type[FailedWrites] | type[SchemaMode]] =
     "failed_writes": FailedWrites,
     "schema_mode": SchemaMode,
 }
-OBJECTS = {"schema_strategy"}
+OBJECTS = {"schema_strategy", "early_detection"}
 
 
-def test_every_setting_is_a_number_a_word_a_text_or_a_strategy() -> None:
+def test_every_setting_is_a_number_a_word_a_text_or_an_object() -> None:
     known = {*LOWEST, *WORDS, *TEXTS, *OBJECTS}
     assert {field.name for field in fields(WriteSettings)} == known
 

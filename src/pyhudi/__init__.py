@@ -30,6 +30,7 @@ _HOMES = {
     "Consumer": "pyhudi.format.table.consumer_file",
     "CorruptBlockWarning": "pyhudi.read.slice",
     "CorruptTableError": "pyhudi.errors",
+    "EarlyDetection": "pyhudi.settings",
     "FailedWrites": "pyhudi.settings",
     "Finding": "pyhudi.services.verification.result",
     "FindingKind": "pyhudi.services.verification.result",
@@ -127,6 +128,7 @@ if TYPE_CHECKING:
     from pyhudi.services.verification.result import FindingKind as FindingKind
     from pyhudi.services.verification.result import Verified as Verified
     from pyhudi.session.write_schema import SchemaWarning as SchemaWarning
+    from pyhudi.settings import EarlyDetection as EarlyDetection
     from pyhudi.settings import FailedWrites as FailedWrites
     from pyhudi.settings import LogBlockFormat as LogBlockFormat
     from pyhudi.settings import SchemaMode as SchemaMode

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from typing import Any
 
 from pyhudi.errors import InvalidRequestError
 
@@ -31,6 +32,26 @@ class SchemaMode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyDetection:
+    """How a write learns, while it runs, of a conflict that it would meet at its end."""
+
+    #: Look for completed writes because of which it is certain to be refused.
+    check_commits: bool = True
+    initial_delay_ms: int = 0  # after its begin, before the first period
+    period_ms: int = 5_000  # between two looks
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.check_commits, bool):
+            raise InvalidRequestError(
+                f"check_commits={self.check_commits!r:.100} cannot be used",
+                why="it is True or False",
+                next_step="Change the setting",
+            )
+        for name, lowest in (("initial_delay_ms", 0), ("period_ms", 1)):
+            _check_number(name, getattr(self, name), lowest, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSettings:
     """How this process writes. Settings that all writers must share are recorded in the table."""
 
@@ -49,6 +70,7 @@ class WriteSettings:
     #: "reconcile", "simple", or an object like them.
     schema_strategy: object = "reconcile"
     lock_wait_ms: int = 60_000  # for a mandatory lock; an advisory one gets a few seconds
+    early_detection: EarlyDetection = field(default_factory=EarlyDetection)
 
     def __post_init__(self) -> None:
         for name, words in _WORDS.items():
@@ -60,25 +82,14 @@ class WriteSettings:
                     why=f"it is one of {', '.join(repr(word.value) for word in words)}",
                     next_step="Change the setting",
                 ) from None
-        for field in fields(self):
-            value, lowest = getattr(self, field.name), _LOWEST.get(field.name, 1)
-            if field.name in _WORDS:
+        for name in (each.name for each in fields(self)):
+            if name in _CHECKED_APART:
                 continue
-            if field.name == "schema_strategy":
-                self._check_strategy()
-                continue
-            if field.name == "job":
-                self._check_job()
-                continue
-            highest = _HIGHEST.get(field.name)
-            is_number = isinstance(value, int) and not isinstance(value, bool)
-            if not is_number or value < lowest or (highest is not None and value > highest):
-                most = "" if highest is None else f" and at most {highest}"
-                raise InvalidRequestError(
-                    f"{field.name}={value!r} cannot be used",
-                    why=f"it must be a whole number, at least {lowest}{most}",
-                    next_step="Change the setting",
-                )
+            lowest, highest = _LOWEST.get(name, 1), _HIGHEST.get(name)
+            _check_number(name, getattr(self, name), lowest, highest)
+        self._check_strategy()
+        self._check_job()
+        self._check_early_detection()
 
     def _check_job(self) -> None:
         if not isinstance(self.job, str) or len(self.job) > JOB_CHARACTERS_MAX:
@@ -86,6 +97,14 @@ class WriteSettings:
                 "this job cannot be used",
                 why=f"it must be text of at most {JOB_CHARACTERS_MAX} characters",
                 next_step="Change the setting job",
+            )
+
+    def _check_early_detection(self) -> None:
+        if not isinstance(self.early_detection, EarlyDetection):
+            raise InvalidRequestError(
+                f"early_detection={self.early_detection!r:.100} cannot be used",
+                why="it is a pyhudi.EarlyDetection(...)",
+                next_step="Change the setting",
             )
 
     def _check_strategy(self) -> None:
@@ -112,6 +131,8 @@ _WORDS: dict[str, type[LogBlockFormat] | type[FailedWrites] | type[SchemaMode]] 
     "schema_mode": SchemaMode,
 }
 SCHEMA_STRATEGIES = ("reconcile", "simple")
+#: Settings that are no numbers.
+_CHECKED_APART = {*_WORDS, "schema_strategy", "job", "early_detection"}
 
 JOB_CHARACTERS_MAX = 200
 PRIORITY_MAX = 100
@@ -119,3 +140,15 @@ PRIORITY_MAX = 100
 #: Hudi refuses heartbeats more often than every second.
 _LOWEST = {"heartbeat_interval_ms": 1_000, "conflict_retries": 0, "lock_wait_ms": 0, "priority": 0}
 _HIGHEST = {"priority": PRIORITY_MAX}
+
+
+def _check_number(name: str, value: Any, lowest: int, highest: int | None) -> None:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if is_number and lowest <= value and (highest is None or value <= highest):
+        return
+    most = "" if highest is None else f" and at most {highest}"
+    raise InvalidRequestError(
+        f"{name}={value!r} cannot be used",
+        why=f"it must be a whole number, at least {lowest}{most}",
+        next_step="Change the setting",
+    )

@@ -47,6 +47,7 @@ PUBLIC = {
     "Consumer",
     "CorruptBlockWarning",
     "CorruptTableError",
+    "EarlyDetection",
     "FailedWrites",
     "Finding",
     "FindingKind",

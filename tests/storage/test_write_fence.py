@@ -41,6 +41,7 @@ from pyhudi.write.files.log_file import write_log
 from pyhudi.write.files.spec import KeyedRows, WriteSpec
 from pyhudi.write.intent import Reads, WriteIntent
 from pyhudi.write.plan import WritePlan
+from pyhudi.write.watch import Watch
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("ts", pa.int64())])
 ROWS = pa.table({"id": ["a", "b", "c", "d"], "day": ["d0"] * 4, "ts": [1] * 4}, schema=SCHEMA)
@@ -198,7 +199,7 @@ class Bench(MemoryTable):
         opening = self.opening("driver", Watched(self.storage, reached))
 
         class Driver(FencedExecutor):
-            def run(_, plan: WritePlan) -> list[WriteStat]:  # noqa: N805  # two selves
+            def run(_, plan: WritePlan, watch: Watch) -> list[WriteStat]:  # noqa: N805  # two selves
                 nonlocal is_begun
                 stats = list(self.written(self.storage, plan.spec, 0))
                 self.requested = plan.spec.requested
@@ -443,7 +444,7 @@ def test_the_driver_refuses_to_complete_beside_a_file_it_does_not_know(bench: Be
     bench = bench.copy()
 
     class Driver(FencedExecutor):
-        def run(self, plan: WritePlan) -> list[WriteStat]:
+        def run(self, plan: WritePlan, watch: Watch) -> list[WriteStat]:
             stats = bench.written(bench.storage, plan.spec, 0)
             bench.written(bench.storage, plan.spec, 1)
             bench.requested = plan.spec.requested

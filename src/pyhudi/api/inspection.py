@@ -146,6 +146,8 @@ _CONFLICTS = pa.schema(
         ("rows", pa.int64()),
         ("bytes", pa.int64()),
         ("seconds", pa.float64()),
+        ("found", pa.string()),
+        ("found_after_ms", pa.int64()),
     ]
 )
 
@@ -525,6 +527,8 @@ def _conflict_row(facts: Mapping[str, Any]) -> dict[str, Any]:
         "rows": _whole(lost, "rows"),
         "bytes": _whole(lost, "bytes"),
         "seconds": float(lost["seconds"]) if isinstance(lost.get("seconds"), float) else None,
+        "found": _text(facts, "found"),
+        "found_after_ms": _whole(facts, "found_after_ms"),
     }
 
 

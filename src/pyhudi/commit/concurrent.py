@@ -74,6 +74,10 @@ class ConcurrentWrites:
         self._completed: dict[str, OtherWrite] = {}
         self._metadata: dict[str, CommitMetadata] = {}
 
+    def seen_from(self, log: DecisionLog) -> ConcurrentWrites:
+        """Return the same writes for another thread, which has this access to the log."""
+        return ConcurrentWrites(log, self._requested, self._action, self._pending)
+
     # -- completed since our write began
 
     def completed(self, own: OwnWrite, live: LiveTimeline) -> Iterator[OtherWrite]:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any
 
 from pyhudi.commit.concurrent import has_deletes_without_keys
@@ -27,6 +28,7 @@ from pyhudi.format.timeline.writer_identity import WriterIdentity
 from pyhudi.index.simple_bucket import bucket_number
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.schema_changes import column_changes
+from pyhudi.timeline.instant_time import milliseconds_between
 
 _KEYS_SHOWN = 5
 
@@ -51,6 +53,13 @@ _COLUMNS_SHOWN = 3
 ROLLED_BACK_RULES = frozenset({Rule.ROLLED_BACK, Rule.NOT_INFLIGHT, Rule.LOG_NOT_WHOLE})
 
 
+class Found(StrEnum):
+    """When a conflict was found."""
+
+    EARLY = "early"  # while the write ran
+    END = "end"  # when it asked to complete
+
+
 @dataclass(frozen=True, slots=True)
 class Loser:
     """The write that has to yield, and what it had done."""
@@ -62,6 +71,8 @@ class Loser:
     is_numbered: bool = True  # file ids begin with the numbers of buckets
     #: The position of a file group's node, on a table whose buckets have no numbers.
     node: Callable[[FileGroupId], int | None] | None = None
+    found: Found = Found.END
+    now: str | None = None  # when it was found, as the timeline counts
 
 
 def conflict_error(
@@ -193,6 +204,8 @@ def _facts(
         "bucket": None,
         "node": None,
         "keys": None,
+        "found": loser.found.value,
+        "found_after_ms": _found_after_ms(loser, theirs.get("completed")),
         "lost": {
             "rows": sum(s.rows_written + (s.num_deletes or 0) for s in loser.stats),
             "bytes": sum(s.total_write_bytes or 0 for s in loser.stats),
@@ -200,6 +213,13 @@ def _facts(
             "seconds": round(loser.seconds, 3),
         },
     }
+
+
+def _found_after_ms(loser: Loser, completed: str | None) -> int | None:
+    """Return how long after the other's completion the conflict was found, by this clock."""
+    if completed is None or loser.now is None:
+        return None
+    return max(0, milliseconds_between(completed, loser.now))
 
 
 def _lies_in(path: str, group: FileGroupId, key: Callable[[FileGroupId], Hashable]) -> bool:

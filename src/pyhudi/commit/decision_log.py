@@ -125,10 +125,15 @@ class DecisionLog:
         self._is_read_only = False
 
     def read_only(self) -> DecisionLog:
-        """Return a log that knows as much, and neither appends nor publishes: for dry runs."""
+        """Return a log that knows as much, and neither appends nor publishes.
+
+        It is for dry runs, and for another thread that looks what is decided.
+        """
         log = copy(self)
         log._known = None if self._known is None else self._known.copied()
         log._live = None
+        log._lease = copy(self._lease)
+        log._foreign_writers = ForeignWriterDetector(self.storage, self.folder, self.world)
         log._is_read_only = True
         return log
 
@@ -156,6 +161,17 @@ class DecisionLog:
                 if self._settle_tail(held):
                     return self._current()
         raise too_busy(self.storage.uri, self._settings.commit_rounds)
+
+    def peek(self) -> LiveTimeline:
+        """Return the timeline with all that has been decided by now, and publish nothing.
+
+        One request finds the new entries, for a process that looks now and then. On a shared table
+        the timeline is listed.
+        """
+        self._catch_up()
+        if self.is_shared:
+            self._live = None
+        return self._current(is_guarded=False)
 
     @contextmanager
     def guarded(self) -> Iterator[tuple[LiveTimeline, Callable[[], bool]]]:
@@ -266,6 +282,10 @@ class DecisionLog:
             if number not in voided:
                 yield entry
             after = entry
+
+    def now(self) -> str:
+        """Return the time by this process's clock, as the timeline writes times."""
+        return clock_time(self.world.now_ms(), self._zone)
 
     def forget(self) -> None:
         """List the timeline again when it is next needed."""
@@ -571,7 +591,7 @@ class DecisionLog:
             voids=voids,
             guarded=self.is_shared,
             writer=self.world.label,
-            wall=clock_time(self.world.now_ms(), self._zone),
+            wall=self.now(),
         )
 
     def _create(self, entry: Entry) -> bool:

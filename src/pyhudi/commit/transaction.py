@@ -16,6 +16,7 @@ from typing import NoReturn
 from pyhudi.commit.concurrent import ConcurrentWrites, is_seed
 from pyhudi.commit.conflict_report import (
     ROLLED_BACK_RULES,
+    Found,
     Loser,
     conflict_error,
     rolled_back_error,
@@ -45,7 +46,7 @@ from pyhudi.commit.validation import (
     WriteCompletion,
 )
 from pyhudi.conflict.bucket_layout import LayoutOffence, layout_error
-from pyhudi.conflict.file_groups import touched_groups
+from pyhudi.conflict.file_groups import Footprint, footprint
 from pyhudi.conflict.rules import (
     Conflict,
     ConflictRule,
@@ -61,7 +62,6 @@ from pyhudi.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import (
     CommitMetadata,
     WriteStat,
@@ -188,7 +188,7 @@ class Transaction:
         transaction = cls(log, settings, action, recovery, is_fenced=True)
         transaction.requested, transaction.number = begun
         transaction._heartbeat.follow(transaction.requested)
-        transaction._others = ConcurrentWrites(
+        transaction.others = ConcurrentWrites(
             log, transaction.requested, action, frozenset(pending)
         )
         return transaction
@@ -197,7 +197,7 @@ class Transaction:
         log = self._log
         try:
             self.requested, self.number = self._begun()
-            self._others = ConcurrentWrites(
+            self.others = ConcurrentWrites(
                 log, self.requested, self.action, frozenset(log.live.pending)
             )
             log.storage.create(log.path(self._instant(State.INFLIGHT)), self._introduction())
@@ -253,9 +253,9 @@ class Transaction:
         checks = checks or Checks()
         extra = {**(metadata.extra_metadata or {}), WRITER_KEY: self.writer.text}
         metadata = replace(metadata, extra_metadata=extra)
-        own = self._own(metadata, checks)
+        own = self.own_write(footprint(metadata), checks, is_seed=is_seed(metadata))
         sync = self._log.world.random_bytes(16)
-        check = CompletionCheck(self._log, self._others, own, checks)
+        check = CompletionCheck(self._log, self.others, own, checks)
         identity = self.requested, self.action, self.number
         outcome = self._decide(WriteCompletion(*identity, check, metadata, sync), checks)
         if isinstance(outcome, Refused):
@@ -279,6 +279,15 @@ class Transaction:
         self.abandon()
         return Lost(schema_error(self._log.storage, loser, found, WriterIdentity()), Retry.NO)
 
+    def lost_early(
+        self, refused: Refused, own: OwnWrite, checks: Checks, stats: Collection[WriteStat]
+    ) -> Lost:
+        """Abandon the write, whose completion would be refused for this reason."""
+        metadata = CommitMetadata(stats_by_partition(stats))
+        lost = self._reported(refused, own, checks, metadata, found=Found.EARLY)
+        self.abandon()
+        return replace(lost, keeps_files=False)
+
     def _lost(
         self, refused: Refused, own: OwnWrite, checks: Checks, metadata: CommitMetadata
     ) -> Lost:
@@ -290,11 +299,14 @@ class Transaction:
             self.abandon()
         return lost
 
-    def _own(self, metadata: CommitMetadata, checks: Checks) -> OwnWrite:
-        written, new_slices = touched_groups(metadata), self._new_slices(metadata)
-        before = CommitMetadata(stats_by_partition(checks.moved))
-        touched = written | touched_groups(before)
-        inserted = _with_inserts(metadata) | _with_inserts(before)
+    def own_write(self, made: Footprint, checks: Checks, *, is_seed: bool = False) -> OwnWrite:
+        """Return the write as the rules see it, with files in these groups."""
+        # To readers, a base file among logs hides whatever completed in its file group before the
+        # write began.
+        new_slices = made.bases if self.action is Action.DELTACOMMIT else frozenset()
+        before = footprint(CommitMetadata(stats_by_partition(checks.moved)))
+        touched = made.groups | before.groups
+        inserted = made.inserts | before.inserts
         return OwnWrite(
             self.requested,
             touched,
@@ -308,8 +320,8 @@ class Transaction:
             and self.action is Action.DELTACOMMIT,
             priority=self.writer.priority,
             is_numbered=checks.is_numbered,
-            left=touched - written,
-            is_seed=is_seed(metadata),
+            left=touched - made.groups,
+            is_seed=is_seed,
             twice=checks.twice,
         )
 
@@ -318,7 +330,13 @@ class Transaction:
         return self._settings.conflict_retries > 0
 
     def _reported(
-        self, refused: Refused, own: OwnWrite, checks: Checks, metadata: CommitMetadata
+        self,
+        refused: Refused,
+        own: OwnWrite,
+        checks: Checks,
+        metadata: CommitMetadata,
+        *,
+        found: Found = Found.END,
     ) -> Lost:
         storage = self._log.storage
         seconds = (self._log.world.elapsed_ms() - self._began_ms) / 1000
@@ -329,6 +347,8 @@ class Transaction:
             seconds,
             checks.is_numbered,
             checks.node,
+            found,
+            self._log.now(),
         )
         match refused.reason:
             case LayoutOffence() as offence:
@@ -338,7 +358,7 @@ class Transaction:
             case SchemaConflict(by=by) as evolved:
                 winner = WriterIdentity()
                 if by is not None:
-                    winner = parse_writer(self._others.metadata(by).extra_metadata)
+                    winner = parse_writer(self.others.metadata(by).extra_metadata)
                 return Lost(schema_error(storage, loser, evolved, winner), Retry.NO)
             case Conflict() as conflict:
                 return self._conflicted(conflict, loser, own, checks)
@@ -351,7 +371,7 @@ class Transaction:
     def _conflicted(self, conflict: Conflict, loser: Loser, own: OwnWrite, checks: Checks) -> Lost:
         if self._cannot_succeed(own, checks, loser.stats):
             conflict = replace(conflict, retry=Retry.NO)
-        winner = self._others.writer(conflict.other)
+        winner = self.others.writer(conflict.other)
         error = conflict_error(self._log.storage, loser, conflict, winner)
         is_ranked = conflict.rule is ConflictRule.PRIORITY
         waits_for = conflict.other.requested if is_ranked else None
@@ -388,7 +408,7 @@ class Transaction:
         log = self._log
         assert checks.schemas is not None
         sync = log.world.random_bytes(16)
-        evolution = SchemaEvolution(self.action, self._others, checks.schemas, self.writer, sync)
+        evolution = SchemaEvolution(self.action, self.others, checks.schemas, self.writer, sync)
         try:
             outcome = log.append(evolution)
         except UnavailableError as error:
@@ -438,16 +458,6 @@ class Transaction:
         finally:
             self._heartbeat.stop()  # from here on the log knows, or others may roll it back
 
-    def _new_slices(self, metadata: CommitMetadata) -> frozenset[FileGroupId]:
-        """Return the file groups in which the write starts a slice.
-
-        To readers, a base file among logs hides whatever completed in its file group before the
-        write began.
-        """
-        if self.action is not Action.DELTACOMMIT:
-            return frozenset()
-        return frozenset(group for group, stat in metadata.group_stats if stat.log_files is None)
-
     def _unknown(self, error: HudiError) -> OutcomeUnknownError:
         return OutcomeUnknownError(
             f"whether the write {self.requested} became visible is not known",
@@ -493,10 +503,6 @@ class Transaction:
             return  # the heartbeat stops below, so the next writer does it
         finally:
             self._heartbeat.stop()
-
-
-def _with_inserts(metadata: CommitMetadata) -> frozenset[FileGroupId]:
-    return frozenset(group for group, stat in metadata.group_stats if stat.num_inserts)
 
 
 @contextmanager

@@ -26,16 +26,15 @@ from pyhudi.conflict.resizes import (
     Resize,
     other_through,
     own_through,
+    repeat_conflict,
     resize_verdict,
 )
 from pyhudi.conflict.rules import (
     Conflict,
     ConflictRule,
-    OtherWrite,
     OwnWrite,
     PartitionFilter,
     Retry,
-    WriteKind,
     first_conflict,
 )
 from pyhudi.conflict.schema_to_record import (
@@ -262,7 +261,7 @@ class CompletionCheck:
         present = own.touched - own.left
         met = resize_verdict(own.requested, own.new_slices, present, resizes, own.twice)
         if isinstance(met, MustRepeat):
-            return _must_repeat(met)
+            return repeat_conflict(met)
         if (hidden := self._hidden(own, resizes, live)) is not None:
             return hidden
         judged = self._judged_beside(own_through(own, resizes), resizes, live)
@@ -360,13 +359,6 @@ class CompletionCheck:
             if found is not None:
                 return found
         return None
-
-
-def _must_repeat(met: MustRepeat) -> Conflict:
-    resize = met.resize
-    groups = resize.inputs | resize.children
-    other = OtherWrite(resize.requested, resize.completed, groups, WriteKind.RESIZE)
-    return Conflict(ConflictRule.RESIZED, other, met.group, Retry.WRITE)
 
 
 @dataclass(frozen=True, slots=True)

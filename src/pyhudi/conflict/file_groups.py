@@ -1,6 +1,8 @@
-"""Which file groups a write touched."""
+"""Which file groups a write touched, and how."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
@@ -15,3 +17,26 @@ def touched_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:
         for file_id in file_ids
     )
     return frozenset((*written, *replaced))
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """The file groups of a write, by what it did there."""
+
+    groups: frozenset[FileGroupId] = frozenset()  # all of them
+    bases: frozenset[FileGroupId] = frozenset()  # where it created a base file
+    inserts: frozenset[FileGroupId] = frozenset()  # where it took keys for new
+
+    @property
+    def partitions(self) -> frozenset[str]:
+        return frozenset(group.partition for group in self.groups)
+
+
+def footprint(metadata: CommitMetadata) -> Footprint:
+    """Return the footprint of a write with this metadata."""
+    stats = list(metadata.group_stats)
+    return Footprint(
+        touched_groups(metadata),
+        frozenset(group for group, stat in stats if stat.log_files is None),
+        frozenset(group for group, stat in stats if stat.num_inserts),
+    )

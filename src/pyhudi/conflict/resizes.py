@@ -49,7 +49,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
-from pyhudi.conflict.rules import OtherWrite, OwnWrite
+from pyhudi.conflict.rules import Conflict, ConflictRule, OtherWrite, OwnWrite, Retry, WriteKind
 from pyhudi.format.files.file_names import FileGroupId
 
 
@@ -180,6 +180,14 @@ def resize_verdict(
     owed = (r for r in pending if r.is_dual and not groups.isdisjoint(r.inputs))
     found = next((r for r in owed if r.requested not in twice), None)
     return None if found is None else MustWriteTwice(found.requested)
+
+
+def repeat_conflict(met: MustRepeat) -> Conflict:
+    """Return the conflict of a write that a resize makes begin again."""
+    resize = met.resize
+    groups = resize.inputs | resize.children
+    other = OtherWrite(resize.requested, resize.completed, groups, WriteKind.RESIZE)
+    return Conflict(ConflictRule.RESIZED, other, met.group, Retry.WRITE)
 
 
 def through(groups: frozenset[FileGroupId], resizes: Iterable[Resize]) -> frozenset[FileGroupId]:

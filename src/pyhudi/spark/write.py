@@ -10,18 +10,19 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from types import MappingProxyType
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
+from pyhudi.commit.transaction import Lost
 from pyhudi.errors import ConflictError, HudiError, UnavailableError
 from pyhudi.format.table.column_owners import RANK_COLUMN, ROW_RANK
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.progress import ProgressBoard
 from pyhudi.session.session import TableSession
+from pyhudi.spark.job_tag import cancel_tagged, tagged
 from pyhudi.spark.scan import split_bytes
 from pyhudi.spark.shuffle import quoted, routed
 from pyhudi.spark.types import empty_batch
@@ -39,6 +40,7 @@ from pyhudi.spark.write_task import (
     decode_stat,
 )
 from pyhudi.storage.objects.progress import JobProgress, clear_progress
+from pyhudi.storage.objects.write_fence import load_reason, raise_fence
 from pyhudi.version import __version__
 from pyhudi.write.files.spec import WriteOverError, WriteSpec
 from pyhudi.write.intent import Reads, WriteIntent
@@ -46,6 +48,7 @@ from pyhudi.write.plan import WritePlan
 from pyhudi.write.rebase import files_by_group, rebased_logs
 from pyhudi.write.row_shape import KeyShape, row_shape
 from pyhudi.write.tasks import FoundDeletesTask
+from pyhudi.write.watch import Watch
 
 _CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|OPERATION_CANCELLED")
 _RAISED = re.compile(r"^(?:pyhudi\.errors\.)(\w+): (.+)$", re.MULTILINE)
@@ -97,7 +100,34 @@ class SparkExecutor:
                 self._frame = frame = frame.selectExpr(*map(quoted, columns))
             self._shape.prepare(empty_batch(frame.schema))
 
-    def run(self, plan: WritePlan) -> list[WriteStat]:
+    def run(self, plan: WritePlan, watch: Watch) -> list[WriteStat] | Lost:
+        """Run the tasks as a job; stop it if the write is lost, or refused by a task."""
+        storage, requested = self._storage, plan.spec.requested
+
+        def stop_tasks() -> None:
+            with suppress(HudiError):  # the jobs end all the same, some files later
+                raise_fence(storage, requested)
+            cancel_tagged(self._spark, job_tag(requested))
+
+        with watch.beside(stop_tasks) as lost:
+            try:
+                return self._run(plan)
+            except Exception as error:
+                if (found := lost()) is not None:
+                    return found
+                if (refusal := self._refusal(requested)) is not None:
+                    raise refusal from error
+                raise
+
+    def _refusal(self, requested: str) -> HudiError | None:
+        """Return why a task refused its rows, if the job was stopped because of that."""
+        try:
+            reason = load_reason(self._storage, requested)
+            return decode_refusal(reason.decode()) if reason else None
+        except (HudiError, ValueError, KeyError, TypeError, AttributeError):
+            return None  # the job's own error is reported
+
+    def _run(self, plan: WritePlan) -> list[WriteStat]:
         spec, task = plan.spec, plan.task
         reports = self._board.is_watched
         if isinstance(task, FoundDeletesTask):
@@ -156,12 +186,16 @@ def ranked(frame: DataFrame) -> DataFrame:
     return frame.withColumn(RANK_COLUMN, F.lit(ROW_RANK))
 
 
+def job_tag(requested: str) -> str:
+    return f"pyhudi-{requested}"
+
+
 def collected_stats(
     rows: DataFrame, requested: str, task: Task, what: str = "the write"
 ) -> list[WriteStat]:
     """Run a job; return the stats of the files that its tasks created, or raise a task's error."""
     try:
-        with _cancelled_on_error(rows.sparkSession, f"pyhudi-{requested}"):
+        with tagged(rows.sparkSession, job_tag(requested)):
             results = rows.mapInArrow(task, RESULT_SCHEMA).collect()
     except Exception as error:  # a cancelled job raises an error that may not even be PySpark's
         if (reported := _task_error(error, what, rows.sparkSession)) is error:
@@ -170,25 +204,6 @@ def collected_stats(
     if refusals := [decode_refusal(row[REFUSAL]) for row in results if row[REFUSAL]]:
         raise _first(refusals)
     return [decode_stat(row[STAT]) for row in results]
-
-
-@contextmanager
-def _cancelled_on_error(session: SparkSession, tag: str) -> Iterator[None]:
-    """Cancel the job in the block if anything ends it early, also an interrupt by the caller."""
-    try:
-        session.addTag(tag)
-    except (AttributeError, RuntimeError, PySparkException):  # 3.5 has tags only in Connect
-        yield
-        return
-    try:
-        yield
-    except BaseException:
-        with suppress(Exception):  # a session that is gone has no tasks
-            session.interruptTag(tag)
-        raise
-    finally:
-        with suppress(Exception):
-            session.removeTag(tag)
 
 
 def _first(refusals: list[HudiError]) -> HudiError:

@@ -94,10 +94,12 @@ class Task:
         except UnavailableError:
             raise
         except HudiError as error:
+            refusal = _encode_refusal(error)
             if not isinstance(error, WriteOverError):
+                # The driver ends the job, and finds the refusal here if that ends this task, too.
                 with suppress(HudiError):  # without the fence, the other tasks only stop later
-                    raise_fence(self._storage, self._requested)
-            yield _results(refusals=[_encode_refusal(error)])
+                    raise_fence(self._storage, self._requested, refusal.encode())
+            yield _results(refusals=[refusal])
 
     def _progress(self) -> TaskProgress | Unwatched:
         task = TaskContext.get()
@@ -234,7 +236,8 @@ def decode_stat(text: str) -> WriteStat:
 
 def _encode_refusal(error: HudiError) -> str:
     parts = {"what": error.what, "why": error.why, "next_step": error.next_step}
-    return json.dumps({"kind": type(error).__name__, **parts})
+    facts = {"facts": error.facts} if isinstance(error, ConflictError) else {}
+    return json.dumps({"kind": type(error).__name__, **parts, **facts})
 
 
 def decode_refusal(text: str) -> HudiError:

@@ -92,6 +92,10 @@ class RowBuffer:
         while batches:  # each batch is freed as soon as it is routed
             self._put(batches.pop(), routing)
 
+    def groups(self) -> frozenset[FileGroupId]:
+        """Return the file groups of the rows that were routed."""
+        return frozenset(self._groups)
+
     def taken(self, bytes_left: int = 0) -> Iterator[tuple[FileGroupId, KeyedRows]]:
         """Yield and remove groups until at most `bytes_left` bytes are left; for 0, all groups.
 

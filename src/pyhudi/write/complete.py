@@ -6,7 +6,7 @@ proposes its completion again (`write.resizing.meet`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -91,26 +91,41 @@ def _checks(
     session: TableSession, intent: WriteIntent, files: WrittenFiles, *, keeps_files: bool
 ) -> Checks:
     """Return what must hold when the write completes, by its intent and by the table."""
-    config, stats = session.config, files.stats
-    # Logs of a table with non-blocking concurrency control never conflict.
-    is_optimistic = config.concurrency is not ConcurrencyMode.NON_BLOCKING
-    opens_all = session.is_mor and intent.replaces is None
+    written = {stat.partition_path or "" for stat in files.stats}
+    is_shared = session.config.lock.is_shared
     return replace(
-        intent.checks(stats, keeps_files=keeps_files),
-        is_checked=is_optimistic or intent.is_checked,
-        layout=_layout(session, stats) if config.lock.is_shared else None,
-        has_replaced_bucket=partial(session.groups.has_replaced_bucket, opens_all=opens_all),
-        strategy=config.conflict_strategy,
-        node=session.groups.node,
-        is_numbered=session.groups.count is not None,
+        rules(session, intent, written, keeps_files=keeps_files),
+        layout=_layout(session, written) if is_shared else None,
         moved=files.left,
         twice=frozenset(each.resize for each in files.twice),
     )
 
 
-def _layout(session: TableSession, stats: Iterable[WriteStat]) -> KnownLayout:
+def rules(
+    session: TableSession,
+    intent: WriteIntent,
+    written: Collection[str],
+    *,
+    keeps_files: bool = False,
+) -> Checks:
+    """Return by which rules a write conflicts with others, if it has files in these partitions."""
+    config = session.config
+    # Logs of a table with non-blocking concurrency control never conflict.
+    is_optimistic = config.concurrency is not ConcurrencyMode.NON_BLOCKING
+    opens_all = session.is_mor and intent.replaces is None
+    return replace(
+        intent.checks(written, keeps_files=keeps_files),
+        is_checked=is_optimistic or intent.is_checked,
+        has_replaced_bucket=partial(session.groups.has_replaced_bucket, opens_all=opens_all),
+        strategy=config.conflict_strategy,
+        node=session.groups.node,
+        is_numbered=session.groups.count is not None,
+    )
+
+
+def _layout(session: TableSession, written: Collection[str]) -> KnownLayout:
     """Return the layout that no write which completed meanwhile may have broken."""
-    layouts = session.groups.layouts({stat.partition_path or "" for stat in stats})
+    layouts = session.groups.layouts(written)
     known = {
         partition: tuple(layout.group(n).file_id for n in range(layout.size))
         for partition, layout in layouts.items()

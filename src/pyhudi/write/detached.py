@@ -48,6 +48,7 @@ from pyhudi.write.result import WriteResult, write_result
 from pyhudi.write.schemas import schemas_at_begin
 from pyhudi.write.spill import spilled_deletes, spilled_logs
 from pyhudi.write.tasks import DeleteTask, RowsTask
+from pyhudi.write.watch import Watch
 from pyhudi.write.write import written
 from pyhudi.write.write_id import finished, registered
 
@@ -230,7 +231,7 @@ class _FromFiles:
         self._stats = stats
         self._bytes_max = bytes_max
 
-    def run(self, plan: WritePlan) -> list[WriteStat]:
+    def run(self, plan: WritePlan, watch: Watch) -> list[WriteStat]:
         return list(rebased_logs(plan, self._stats, self._bytes_max))
 
     def rebase(self, plan: WritePlan, stats: Sequence[WriteStat]) -> list[WriteStat]:

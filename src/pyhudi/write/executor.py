@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from pyhudi.commit.transaction import Lost
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.write.buffer import RowBuffer
 from pyhudi.write.plan import WritePlan
+from pyhudi.write.watch import Watch
 
 
 class Executor(Protocol):
@@ -43,8 +45,8 @@ class Executor(Protocol):
         """The bytes of the rows by partition, as far as they are known before the write begins."""
         ...
 
-    def run(self, plan: WritePlan) -> list[WriteStat]:
-        """Run all tasks; return the stats of their files."""
+    def run(self, plan: WritePlan, watch: Watch) -> list[WriteStat] | Lost:
+        """Run all tasks; return the stats of their files, or how the write was lost meanwhile."""
         ...
 
     def rebase(self, plan: WritePlan, stats: Sequence[WriteStat]) -> list[WriteStat]:

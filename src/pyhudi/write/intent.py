@@ -10,7 +10,6 @@ from typing import TypeAlias
 from pyhudi.commit.ownership import OwnedPart
 from pyhudi.commit.validation import Checks
 from pyhudi.conflict.rules import PartitionFilter
-from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.plan.predicate.parser import Where
 from pyhudi.write.files.spec import Part
 from pyhudi.write.schemas import RowSchema
@@ -32,9 +31,9 @@ class PartitionScope:
     partitions: frozenset[str] | None = None  # None: those that it has rows in
     is_whole_table: bool = False
 
-    def of(self, stats: Collection[WriteStat]) -> PartitionFilter:
-        """Return the filter of these partitions, for a write that created these files."""
-        touched = self.partitions or {stat.partition_path or "" for stat in stats}
+    def of(self, written: Collection[str]) -> PartitionFilter:
+        """Return the filter of these partitions, for a write with files in the given ones."""
+        touched = self.partitions or written
         return lambda partition: self.is_whole_table or partition in touched
 
 
@@ -115,13 +114,13 @@ class WriteIntent:
         """True if each row of its input becomes a row of its files, and nothing else does."""
         return isinstance(self.change, WholeRows | PartialRows) and self.replaces is None
 
-    def checks(self, stats: Collection[WriteStat], *, keeps_files: bool = False) -> Checks:
-        """Return what is validated when it completes with these files."""
+    def checks(self, written: Collection[str], *, keeps_files: bool = False) -> Checks:
+        """Return what is validated when it completes with files in these partitions."""
         return Checks(
             self.is_checked,
             self.reads_nothing,
             self.owned is not None,
-            replaces=None if self.replaces is None else self.replaces.of(stats),
+            replaces=None if self.replaces is None else self.replaces.of(written),
             owned=self.owned,
             keeps_files=keeps_files,
         )

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from pyhudi.commit.transaction import Lost
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.progress import ProgressBoard
@@ -22,7 +23,8 @@ from pyhudi.write.plan import WritePlan
 from pyhudi.write.rebase import rebased_logs
 from pyhudi.write.row_shape import row_shape
 from pyhudi.write.spill import spilled_logs
-from pyhudi.write.tasks import FoundDeletesTask, is_load
+from pyhudi.write.tasks import FoundDeletesTask, RowsTask, is_load
+from pyhudi.write.watch import Watch
 
 
 class LocalExecutor:
@@ -80,11 +82,21 @@ class LocalExecutor:
     def sizes(self) -> Mapping[str, float]:
         return self._rows.sizes
 
-    def run(self, plan: WritePlan) -> list[WriteStat]:
+    def run(self, plan: WritePlan, watch: Watch) -> list[WriteStat] | Lost:
         if not self.can_repeat:
             logs = spilled_logs(plan.files, self._rows, self._batches, self._bytes_max)
             return list(self._noted(logs))
-        return list(self._noted(self._written(plan)))
+        if not isinstance(plan.task, FoundDeletesTask):
+            self._rows.route(plan.routing)
+        written = self._written(plan)
+        # Whatever it finds of the rows, it writes a file for each group of new rows.
+        coming = self._rows.groups() if isinstance(plan.task, RowsTask) else frozenset()
+        stats: list[WriteStat] = []
+        for stat in self._noted(written):
+            stats.append(stat)
+            if (lost := watch.look(stats, coming)) is not None:
+                return lost
+        return stats
 
     def _written(self, plan: WritePlan) -> Iterator[WriteStat]:
         task = plan.task
@@ -92,7 +104,6 @@ class LocalExecutor:
             for read in task.scan.reads:
                 yield from task.write(read)
             return
-        self._rows.route(plan.routing)
         for group, rows in self._rows.buffered():
             yield from task.write(group, iter([rows]))
 

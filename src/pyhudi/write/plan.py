@@ -286,7 +286,7 @@ def finish(session: TableSession, plan: WritePlan, stats: list[WriteStat]) -> li
     _refuse_replaced(session, written, plan.spec.requested)
     replaces = plan.intent.replaces
     if replaces is not None:
-        is_replaced = replaces.of(stats)
+        is_replaced = replaces.of({group.partition for group in written})
         empty = [g for g in plan.replaceable if g not in written and is_replaced(g.partition)]
         return [*stats, *(plan.files.base(group, ()) for group in sorted(empty))]
     if session.is_mor:

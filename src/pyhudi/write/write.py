@@ -38,6 +38,7 @@ from pyhudi.write.result import WriteResult, write_result
 from pyhudi.write.retry import Retries
 from pyhudi.write.schemas import schemas_at_begin
 from pyhudi.write.seeds import seed_missing
+from pyhudi.write.watch import Watch
 from pyhudi.write.write_id import finished, registered
 
 
@@ -114,13 +115,16 @@ class _Write:
         # Before it begins, so that time travel to its requested time finds the buckets too.
         rows = None if self._intent.rows is None else self._intent.rows.rows
         seed_missing(session, executor.partitions, schema=rows)
-        return self._written(session, Prepared(executor.partitions, self._checked), executor.run)
+        prepared = Prepared(executor.partitions, self._checked)
+        return self._written(session, prepared, executor.run, can_rebase=executor.can_rebase)
 
     def _written(
         self,
         session: TableSession,
         prepared: Prepared,
-        run: Callable[[WritePlan], list[WriteStat]],
+        run: Callable[[WritePlan, Watch], list[WriteStat] | Lost],
+        *,
+        can_rebase: bool,
     ) -> WriteResult | Lost:
         """Begin, plan, run the plan, and complete."""
         intent, is_fenced = self._intent, self._executor.is_fenced
@@ -135,7 +139,11 @@ class _Write:
             spec = write_spec(session, requested, own, part=part, is_fenced=is_fenced)
             seed_missing(session, prepared.partitions, schema=own)
             plan = plan_write(session, intent, spec, schemas, prepared)
-            stats = finish(session, plan, run(plan))
+            watch = Watch(session, transaction, intent, can_rebase=can_rebase)
+            stats = run(plan, watch)
+            if isinstance(stats, Lost):
+                return stats
+            stats = finish(session, plan, stats)
             return self._completed(session, transaction, plan, stats)
 
     def _completed(
@@ -154,7 +162,12 @@ class _Write:
             transaction.abandon()
             return ended
         session = self._again(ended)
-        result = self._written(session, Prepared(), lambda plan: executor.rebase(plan, files.stats))
+        result = self._written(
+            session,
+            Prepared(),
+            lambda plan, watch: executor.rebase(plan, files.stats),
+            can_rebase=True,
+        )
         transaction.abandon()  # its files are no longer needed
         return result
 

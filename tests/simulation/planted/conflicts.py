@@ -17,8 +17,8 @@ from pyhudi.commit.concurrent import ConcurrentWrites
 from pyhudi.commit.transaction import Transaction
 from pyhudi.commit.validation import Checks, CompletionCheck
 from pyhudi.conflict import rules
+from pyhudi.conflict.file_groups import Footprint
 from pyhudi.conflict.rules import OtherWrite, OwnWrite, Retry
-from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.plan import changes
 from pyhudi.read import plan as read
@@ -93,12 +93,12 @@ def _priority_ignored() -> AbstractContextManager[Any]:
 
 def _replaced_unchecked() -> AbstractContextManager[Any]:
     """A partition is replaced although another write put a new file group into it meanwhile."""
-    own = Transaction._own
+    own = Transaction.own_write
 
-    def weak(self: Transaction, metadata: CommitMetadata, checks: Checks) -> OwnWrite:
-        return own(self, metadata, replace(checks, replaces=None))
+    def weak(self: Transaction, made: Footprint, checks: Checks) -> OwnWrite:
+        return own(self, made, replace(checks, replaces=None))
 
-    return patch.object(Transaction, "_own", weak)
+    return patch.object(Transaction, "own_write", weak)
 
 
 def _ownership_checked_once() -> AbstractContextManager[Any]:

@@ -23,6 +23,8 @@ from typing import Final
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.protocol import Storage
 
+#: Of the refusal of a task, which the fence may carry to the driver.
+REASON_BYTES_MAX: Final = 1 << 20
 FENCE_FOLDER: Final = ".hoodie/.pyhudi/closed"
 
 
@@ -30,9 +32,25 @@ def fence_path(requested: str) -> str:
     return f"{FENCE_FOLDER}/{requested}"
 
 
-def raise_fence(storage: Storage, requested: str) -> None:
-    """Create the fence: from here on, no task gets past its look. Harmless when repeated."""
-    storage.create(fence_path(requested), b"")
+def raise_fence(storage: Storage, requested: str, reason: bytes = b"") -> None:
+    """Create the fence: from here on, no task gets past its look. Harmless when repeated.
+
+    The first one that is created stays, with its reason.
+    """
+    storage.create(fence_path(requested), reason)
+
+
+def is_raised(storage: Storage, requested: str) -> bool:
+    """True if the fence is there."""
+    return storage.stat(fence_path(requested)) is not None
+
+
+def load_reason(storage: Storage, requested: str) -> bytes:
+    """Return the reason of the fence; nothing if there is none."""
+    try:
+        return storage.read(fence_path(requested), 0, REASON_BYTES_MAX)
+    except FileNotFoundError:
+        return b""
 
 
 def remove_fence(storage: Storage, requested: str) -> None:
@@ -42,6 +60,6 @@ def remove_fence(storage: Storage, requested: str) -> None:
 
 def may_create_file(storage: Storage, requested: str) -> bool:
     """True if a task that has created its marker may create the file. The order matters."""
-    if storage.stat(fence_path(requested)) is not None:
+    if is_raised(storage, requested):
         return False
     return storage.stat(heartbeat_path(requested)) is not None

@@ -64,7 +64,9 @@ class Overwrite(NamedTuple):
 
     def replaced(self, stats: Collection[WriteStat]) -> PartitionFilter:
         whole_table = self._is_of_all and bool(self.rows)
-        return PartitionScope(frozenset(self.partitions), whole_table).of(stats)
+        return PartitionScope(frozenset(self.partitions), whole_table).of(
+            {stat.partition_path or "" for stat in stats}
+        )
 
 
 def drawn_overwrite(chance: random.Random, version: str, *, may_bring: bool) -> Overwrite:
