@@ -170,8 +170,8 @@ _MACHINERY: OptionClasses = {
         {(_BUCKET_CONFLICTS,): Honoured("as pyhudi does unless the table says otherwise")},
         Refused("all writers must agree; `create_table(conflict_strategy=...)` records it"),
     ),
-    "hoodie.write.concurrency.early.conflict.*": WithoutEffect("a conflict is found at the end"),
-    "hoodie.write.concurrency.async.conflict.*": WithoutEffect("a conflict is found at the end"),
+    "hoodie.write.concurrency.early.conflict.*": WithoutEffect("a save is checked when it ends"),
+    "hoodie.write.concurrency.async.conflict.*": WithoutEffect("a save is checked when it ends"),
     "hoodie.auto.adjust.lock.configs": ignored_on("pyhudi adjusts no options"),
     **same(
         [
