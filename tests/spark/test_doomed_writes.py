@@ -16,6 +16,7 @@ import pyhudi
 from pyhudi.errors import ConflictError, InvalidRequestError
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.settings import EarlyDetection
+from pyhudi.spark import shuffle
 from pyhudi.spark import write as spark_write
 from pyhudi.spark.write_task import WriteTask
 
@@ -60,11 +61,16 @@ def first_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
 
     class SlowTask(WriteTask):
         def stats(self, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
-            for stat in super().stats(batches):
-                yield stat
-                if (stat.file_id or "").startswith(FIRST):
-                    Path(path).touch()
-                    time.sleep(TASK_S)
+            try:
+                for stat in super().stats(batches):
+                    yield stat
+                    if (stat.file_id or "").startswith(FIRST):
+                        Path(path).touch()
+                        time.sleep(TASK_S)
+            except InvalidRequestError:  # not before the other task is at work
+                while not Path(path).exists():
+                    time.sleep(0.05)
+                raise
 
     monkeypatch.setattr(spark_write, "WriteTask", SlowTask)
 
@@ -122,8 +128,16 @@ def test_a_job_whose_write_is_doomed_ends_in_seconds_and_names_the_rival(
 
 
 def test_a_task_that_refuses_its_rows_ends_the_others_and_its_reason_is_raised(
-    spark: SparkSession, table: pyhudi.Table, first_files: Callable[[], None]
+    spark: SparkSession,
+    table: pyhudi.Table,
+    first_files: Callable[[], None],
+    conf: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # A task for each partition: that of d1 refuses its rows, while that of d0 is at work.
+    conf("spark.sql.adaptive.coalescePartitions.enabled", "false")
+    monkeypatch.setattr(shuffle, "TINY_BYTES", -1)
+    monkeypatch.setattr(shuffle, "_together", lambda rows: rows.repartitionByRange(2, "day"))
     began = time.monotonic()
     with pytest.raises(InvalidRequestError, match="rows of partition 'd1' cannot be written"):
         table.overwrite(frame(spark, rows("ours", *KEYS)), partitions=["d0"])

@@ -298,23 +298,6 @@ def test_a_key_of_another_type_is_placed_as_the_table_stores_it(
 # -- who gets which rows
 
 
-@pytest.fixture
-def conf(spark: SparkSession) -> Iterator[Any]:
-    """Settings that end with the test."""
-    before: dict[str, str | None] = {}
-
-    def put(name: str, value: str) -> None:
-        before.setdefault(name, spark.conf.get(name, None))
-        spark.conf.set(name, value)
-
-    yield put
-    for name, value in before.items():
-        if value is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, value)
-
-
 GROUPED = pa.schema([("id", pa.string()), ("day", pa.string())])
 GROUPS = config("id", "day")
 

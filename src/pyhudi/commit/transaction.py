@@ -280,9 +280,18 @@ class Transaction:
         return Lost(schema_error(self._log.storage, loser, found, WriterIdentity()), Retry.NO)
 
     def lost_early(
-        self, refused: Refused, own: OwnWrite, checks: Checks, stats: Collection[WriteStat]
+        self,
+        refused: Refused,
+        own: OwnWrite,
+        checks: Checks,
+        stats: Collection[WriteStat],
+        others: ConcurrentWrites,
     ) -> Lost:
-        """Abandon the write, whose completion would be refused for this reason."""
+        """Abandon the write, whose completion would be refused for this reason.
+
+        `others` are the other writes as they were seen when that was found.
+        """
+        self.others = others
         metadata = CommitMetadata(stats_by_partition(stats))
         lost = self._reported(refused, own, checks, metadata, found=Found.EARLY)
         self.abandon()

@@ -1,8 +1,9 @@
 """How is the job of one write cancelled, from whichever thread, and no other job with it?
 
-By a tag. Spark 4 and Spark Connect have tags of a session, classic Spark 3.5 those of its context.
-Both give a tag to the jobs of the thread that sets it. Where neither exists, tasks end at the fence
-of their write.
+By a tag, which the jobs of a thread have while it is set. Classic Spark has tags of the context.
+Spark Connect has no context, and tags of the session. (Classic Spark 4 has those, too, but finds
+the jobs of a tag only from the thread that set it.) Where neither exists, tasks end at the fence of
+their write.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class _Tags(NamedTuple):
 
 def cancel_tagged(session: SparkSession, tag: str) -> None:
     """Cancel the jobs that have the tag; a session that is gone has none."""
-    for tags in _tags(session):
+    if (tags := _tags(session)) is not None:
         with suppress(Exception):
             tags.cancel(tag)
 
@@ -34,28 +35,25 @@ def tagged(session: SparkSession, tag: str) -> Iterator[None]:
 
     An interrupt by the caller ends it early, too.
     """
-    added = None
-    for tags in _tags(session):
-        with suppress(AttributeError, RuntimeError, PySparkException):
-            tags.add(tag)
-            added = tags
-            break
+    if (tags := _tags(session)) is None:
+        yield
+        return
+    tags.add(tag)
     try:
         yield
     except BaseException:
         cancel_tagged(session, tag)
         raise
     finally:
-        if added is not None:
-            with suppress(Exception):
-                added.remove(tag)
+        with suppress(Exception):
+            tags.remove(tag)
 
 
-def _tags(session: SparkSession) -> Iterator[_Tags]:
-    """Yield the tags that the session has; of classic Spark 3.5 only those of its context work."""
-    with suppress(AttributeError):
-        yield _Tags(session.addTag, session.removeTag, session.interruptTag)
-    # Through Connect there is no context, and asking for it raises an error of PySpark's own.
+def _tags(session: SparkSession) -> _Tags | None:
+    # Through Connect, asking for the context raises an error of PySpark's own.
     with suppress(AttributeError, RuntimeError, PySparkException):
         context = session.sparkContext
-        yield _Tags(context.addJobTag, context.removeJobTag, context.cancelJobsWithTag)
+        return _Tags(context.addJobTag, context.removeJobTag, context.cancelJobsWithTag)
+    with suppress(AttributeError):
+        return _Tags(session.addTag, session.removeTag, session.interruptTag)
+    return None

@@ -78,8 +78,9 @@ class Watch:
             return None
         made = footprint(CommitMetadata(stats_by_partition(stats)))
         made = replace(made, groups=made.groups.union(coming))
-        refused = self._refusal(self._session.log, self._transaction.others, made)
-        return None if refused is None else self._lost(refused, made, stats)
+        others = self._transaction.others
+        refused = self._refusal(self._session.log, others, made)
+        return None if refused is None else self._lost(refused, made, stats, others)
 
     def _is_time(self) -> bool:
         now = self._session.world.elapsed_ms()
@@ -88,10 +89,16 @@ class Watch:
         self._next_ms = now + self._settings.period_ms
         return True
 
-    def _lost(self, refused: Refused, made: Footprint, stats: Sequence[WriteStat]) -> Lost:
+    def _lost(
+        self,
+        refused: Refused,
+        made: Footprint,
+        stats: Sequence[WriteStat],
+        others: ConcurrentWrites,
+    ) -> Lost:
         checks = rules(self._session, self._intent, made.partitions)
         own = self._transaction.own_write(made, checks)
-        return self._transaction.lost_early(refused, own, checks, stats)
+        return self._transaction.lost_early(refused, own, checks, stats, others)
 
     # -- while tasks run elsewhere
 
@@ -116,7 +123,7 @@ class Watch:
                 stop_tasks()
 
         def lost() -> Lost | None:
-            return self._lost(*found[0], ()) if found else None
+            return self._lost(*found[0], (), others) if found else None
 
         stop = self._session.world.every(self._settings.period_ms, look)
         try:
