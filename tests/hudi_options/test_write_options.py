@@ -362,7 +362,7 @@ IDLE = [
         {"hoodie.clustering.plan.strategy.class": "x.Y"},
         "plans and executes resizes of buckets itself",
     ),
-    ({"hoodie.clustering.updates.strategy": "x.Y"}, "writers do not wait for them"),
+    ({"hoodie.clustering.updates.strategy": "x.Y"}, "writes twice beside those of Hudi"),
 ]
 
 

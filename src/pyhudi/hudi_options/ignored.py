@@ -26,7 +26,7 @@ _BY_POLICY = switch(on=WithoutEffect(BY_POLICY), off=LEFT)
 NO_LOG_COMPACTION: Final = "pyhudi reads log compactions, and makes none"
 _NO_CLUSTERING = "pyhudi does not cluster while it writes"
 _OWN_RESIZES = (
-    "pyhudi plans and executes resizes of buckets itself, and writers do not wait for them"
+    "pyhudi plans and executes resizes of buckets itself, and writes twice beside those of Hudi"
 )
 _SERVICES: OptionClasses = {
     "hoodie.table.services.enabled": _BY_POLICY,
