@@ -67,6 +67,7 @@ _HOMES = {
     "UpkeepResult": "pyhudi.services.maintenance",
     "UpkeepWarning": "pyhudi.services.inline",
     "Verified": "pyhudi.services.verification.result",
+    "WritePreview": "pyhudi.write.preview.preview",
     "WriteResult": "pyhudi.write.result",
     "WriteSettings": "pyhudi.settings",
     "create_table": "pyhudi.api.open",
@@ -134,6 +135,7 @@ if TYPE_CHECKING:
     from pyhudi.settings import SchemaMode as SchemaMode
     from pyhudi.settings import WriteSettings as WriteSettings
     from pyhudi.timeline.instant_time import RequestedTime as RequestedTime
+    from pyhudi.write.preview.preview import WritePreview as WritePreview
     from pyhudi.write.result import WriteResult as WriteResult
 
 else:  # a type checker that saw this would take any name for a public one

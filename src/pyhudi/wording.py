@@ -64,6 +64,15 @@ def first_reasons(lines: Sequence[str], *, indent: str = "") -> list[str]:
     return [*shown, f"{indent}... and {counted(more, 'more reason')}"] if more > 0 else shown
 
 
+def storable(text: str) -> str:
+    r"""Return the text without lone surrogates, which JSON and paths may hold and Arrow may not.
+
+    >>> storable("a\ud800b")
+    'a?b'
+    """
+    return text.encode("utf-8", "replace").decode()
+
+
 def public_methods(kind: type) -> list[str]:
     """Return the methods that a user may call, in the order of their definition."""
     return [name for name, what in vars(kind).items() if name[0] != "_" and callable(what)]

@@ -76,6 +76,7 @@ PUBLIC = {
     "UpkeepResult",
     "UpkeepWarning",
     "Verified",
+    "WritePreview",
     "WriteResult",
     "WriteSettings",
     "__version__",
@@ -186,8 +187,8 @@ def test_a_group_has_exactly_these_verbs(group: type) -> None:
 def test_a_table_has_few_verbs() -> None:
     public = {name: what for name, what in vars(pyhudi.Table).items() if name[:1] != "_"}
     verbs = sorted(name for name, what in public.items() if callable(what))
-    assert len(verbs) <= 11, verbs
-    assert len(public) <= 20, sorted(public)
+    assert len(verbs) <= 14, verbs  # three of them plan what three others do
+    assert len(public) <= 23, sorted(public)
 
 
 KINDS = [

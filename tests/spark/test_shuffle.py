@@ -180,7 +180,7 @@ def expected(config: TableConfig) -> list[int]:
 def found_buckets(frame: DataFrame) -> dict[str, list[int]]:
     """The bucket of every row, for every kind of key, by one job."""
     columns = {
-        f"k{number}": shuffle._bucket(frame, config, SCHEMA, routing(config))
+        f"k{number}": shuffle.bucket_column(frame, config, SCHEMA, routing(config))
         for number, config in enumerate(KEYS.values())
     }
     found = frame.select("row", *(column.alias(name) for name, column in columns.items()))
@@ -228,7 +228,7 @@ def test_keys_that_look_like_several_fields_are_not_placed_wrongly(spark: SparkS
     frame = spark.createDataFrame([(key,) for key in LOOK_ALIKES], "id string")
     schema = pa.schema([("id", pa.string())])
     chosen = frame.select(
-        "id", shuffle._bucket(frame, KEYS["text"], schema, routing(KEYS["text"])).alias("b")
+        "id", shuffle.bucket_column(frame, KEYS["text"], schema, routing(KEYS["text"])).alias("b")
     ).collect()
     assert {row["id"]: row["b"] for row in chosen} == dict.fromkeys(LOOK_ALIKES, NO_BUCKET)
 
@@ -245,7 +245,7 @@ def test_only_rows_without_a_certain_key_have_no_bucket(spark: SparkSession) -> 
     schema = pa.schema([("first", pa.string()), ("second", pa.int32())])
     config = KEYS["several fields"]
     chosen = frame.select(
-        "first", shuffle._bucket(frame, config, schema, routing(config)).alias("b")
+        "first", shuffle.bucket_column(frame, config, schema, routing(config)).alias("b")
     ).collect()
     found = {row["first"]: row["b"] for row in chosen}
     assert [text for text in texts if found[text] == NO_BUCKET] == UNCERTAIN
@@ -279,7 +279,7 @@ def test_a_key_of_another_type_is_placed_as_the_table_stores_it(
     frame = spark.sql(f"SELECT {', '.join(columns)}")
     found = frame.select(
         *(
-            shuffle._bucket(
+            shuffle.bucket_column(
                 frame, config(name), pa.schema([(name, type_)]), routing(config(name))
             ).alias(name)
             for name, (_, type_, _) in ((f"c{n}", case) for n, case in enumerate(COERCED))

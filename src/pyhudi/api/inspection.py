@@ -20,6 +20,7 @@ from pyhudi.api.inspected_buckets import (
     load_rings,
     unclear_plan,
 )
+from pyhudi.api.inspected_markers import MARKERS, WRITER, marker_rows
 from pyhudi.api.ring_pictures.load import RingPictures
 from pyhudi.api.ring_pictures.picture import RingPicture
 from pyhudi.commit.conflict_notes import load_conflicts
@@ -41,8 +42,9 @@ from pyhudi.read.load import TableLoader, load_config
 from pyhudi.read.plan import Reader
 from pyhudi.read.schema_history import SchemaChange, schema_changes
 from pyhudi.services.resizing.result import Resized
+from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.consumers import FoundConsumer, load_consumers
-from pyhudi.storage.objects.heartbeats import heartbeat_path
+from pyhudi.storage.objects.heartbeats import heartbeat_path, load_owner
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 from pyhudi.storage.objects.upkeep_record import load_upkeep_record
 from pyhudi.table.file_group import FileSlice
@@ -51,13 +53,12 @@ from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import visible_now
 from pyhudi.timeline.instant_time import clock_time, utc_moment
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
-from pyhudi.wording import public_methods
+from pyhudi.wording import public_methods, storable
 from pyhudi.world import World, real_world
 
 #: Table services that a process executes after they were planned.
 _PLANS = frozenset({Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN})
 _WRITER_COLUMNS = ("job", "user", "host")
-_HEARTBEAT_BYTES_MAX = 8_192
 _TIMELINE = pa.schema(
     [
         ("requested", pa.string()),
@@ -78,20 +79,13 @@ _SLICES = pa.schema(
         ("latest", pa.bool_()),
     ]
 )
-_IDENTITY = [
-    ("job", pa.string()),
-    ("host", pa.string()),
-    ("user", pa.string()),
-    ("process", pa.int64()),
-    ("priority", pa.int64()),
-]
 _WRITERS = pa.schema(
     [
         ("instant", pa.string()),
         ("completed", pa.string()),
         ("action", pa.string()),
         ("operation", pa.string()),
-        *_IDENTITY,
+        *WRITER,
         ("rows", pa.int64()),
         ("bytes", pa.int64()),
         ("last_sign", pa.timestamp("ms", "UTC")),
@@ -187,9 +181,11 @@ class Inspection:
         reader: Reader,
         state: Callable[[], TableState],
         world: World | None = None,
+        settings: WriteSettings | None = None,
     ) -> None:
         self._loader = loader
         self._world = world or real_world()
+        self._settings = settings or WriteSettings()
         self._reader = reader
         self._state = state
 
@@ -284,8 +280,7 @@ class Inspection:
         return pending[::-1]
 
     def _writers(self, instants: Sequence[Instant]) -> pa.Table:
-        rows = (self._plan_row(i) if i.action in _PLANS else self._writer_row(i) for i in instants)
-        return _table(_WRITERS, rows)
+        return _table(_WRITERS, map(self._known_row, instants))
 
     def history(self, *, limit: int = 100) -> pa.Table:
         """Return the writes and compactions of the table, the latest first: see `Table.history`."""
@@ -305,23 +300,19 @@ class Inspection:
         found = schema_changes(self._loader, timeline)
         return _table(_SCHEMA_HISTORY, (_schema_row(change, zone) for change in found))
 
+    def _known_row(self, instant: Instant) -> dict[str, Any]:
+        return self._plan_row(instant) if instant.action in _PLANS else self._writer_row(instant)
+
     def _plan_row(self, instant: Instant) -> dict[str, Any]:
-        path = heartbeat_path(instant.requested)
-        sign = self._loader.storage.stat(path)
+        storage = self._loader.storage
+        sign = storage.stat(heartbeat_path(instant.requested))
+        owner = "" if sign is None else load_owner(storage, instant.requested)
         return {
             "instant": instant.requested,
             "action": instant.action.value,
-            **({} if sign is None else _identity_row(self._heartbeat_writer(path))),
+            **_identity_row({WRITER_KEY: owner}),
             "last_sign": None if sign is None else sign.modified_ms,
         }
-
-    def _heartbeat_writer(self, path: str) -> Mapping[str, str]:
-        """Return the writer that the heartbeat records: after its mark, on a line of its own."""
-        try:
-            data = self._loader.storage.read(path, 0, _HEARTBEAT_BYTES_MAX)
-        except FileNotFoundError:
-            return {}
-        return {WRITER_KEY: data.partition(b"\n")[2].decode("utf-8", "replace")}
 
     def _writer_row(self, instant: Instant) -> dict[str, Any]:
         storage, is_done = self._loader.storage, instant.completed is not None
@@ -354,6 +345,23 @@ class Inspection:
         """Return each write that met a conflict, and the one it lost to, the latest first."""
         found = load_conflicts(self._loader.storage, checked_limit(limit))
         return _table(_CONFLICTS, map(_conflict_row, found))
+
+    def markers(self) -> pa.Table:
+        """Return each file that a pending write or plan has announced by a marker.
+
+        `file` is "base" or "log". `announced` is when the store got the marker, or the list that
+        has it. `bucket` is the number of a simple bucket, `node` the position of a consistent one;
+        it is null for a bucket that is not on the partition's ring. `last_sign` is when the store
+        last heard of the process, by its heartbeat or its begin; it is null for a plan that no
+        process executes. `alive` is by the timeout of this table's settings, and by this machine's
+        clock where the store's is not known. Markers that cannot be read are one row, with the
+        `problem`.
+        """
+        state = self._state()
+        timeout_ms = self._settings.heartbeat_timeout_ms
+        pending = self._pending(state.timeline)
+        rows = marker_rows(self._loader, state, pending, self._known_row, self._world, timeout_ms)
+        return _table(MARKERS, rows)
 
     def consumers(self) -> pa.Table:
         """Return the consumers of changes, and up to when each has read.
@@ -499,8 +507,8 @@ def _run_row(run: ServiceRun | None) -> dict[str, Any]:
         return {}
     return {
         "last_run": run.ran_ms,
-        "did": _storable(run.did) or None,
-        "error": _storable(run.error) or None,
+        "did": storable(run.did) or None,
+        "error": storable(run.error) or None,
         "next_try": run.rests_until_ms or None,
         **{n: _identity_row({WRITER_KEY: run.writer}).get(n) for n in _WRITER_COLUMNS},
     }
@@ -523,7 +531,7 @@ def _conflict_row(facts: Mapping[str, Any]) -> dict[str, Any]:
         **{f"their_{name}": _text(theirs, name) for name in ("job", "host", "user")},
         **{name: _text(facts, name) for name in ("rule", "retry", "partition", "file_group")},
         "bucket": _whole(facts, "bucket"),
-        "keys": [_storable(str(key)) for key in keys] if isinstance(keys, list) else None,
+        "keys": [storable(str(key)) for key in keys] if isinstance(keys, list) else None,
         "rows": _whole(lost, "rows"),
         "bytes": _whole(lost, "bytes"),
         "seconds": float(lost["seconds"]) if isinstance(lost.get("seconds"), float) else None,
@@ -539,12 +547,7 @@ def _part(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _text(facts: Mapping[str, Any], name: str) -> str | None:
     found = facts.get(name)
-    return _storable(found) if isinstance(found, str) else None
-
-
-def _storable(text: str) -> str:
-    """Return the text without lone surrogates, which JSON may hold and Arrow may not."""
-    return text.encode("utf-8", "replace").decode()
+    return storable(found) if isinstance(found, str) else None
 
 
 def _whole(facts: Mapping[str, Any], name: str) -> int | None:

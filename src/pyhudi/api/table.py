@@ -14,6 +14,7 @@ from pyhudi.api.columns import TableSchema
 from pyhudi.api.consumers import Consumers
 from pyhudi.api.inputs import Time, parse_time
 from pyhudi.api.inspection import Inspection
+from pyhudi.api.previews import Previews
 from pyhudi.api.scan import Changes, Scan
 from pyhudi.api.schema_update import SchemaUpdateBlock
 from pyhudi.api.services import Services, children_in, merge_in
@@ -38,6 +39,7 @@ from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import visible_now
 from pyhudi.timeline.instant_time import RequestedTime
 from pyhudi.world import real_world
+from pyhudi.write.preview.preview import WritePreview
 from pyhudi.write.result import WriteResult
 
 #: Before every instant: the beginning of the table.
@@ -67,12 +69,15 @@ class Table:
         self._opening = opening
         self._upkeep = upkeep
         self._state: TableState | None = None  # loaded by the first read
-        self.inspect = Inspection(loader, self._reader, self._refreshed, opening.world)
+        self.inspect = Inspection(
+            loader, self._reader, self._refreshed, opening.world, opening.settings
+        )
         memory = UpkeepMemory()
         self.services = Services(opening, listener, memory)
         self.consumers = Consumers(opening)
         self.alter = Alterations(opening)
         self._writing = Writing(opening, listener, _after(opening, upkeep, memory, listener))
+        self._previews = Previews(opening)
         self._watch = partial(ProgressBoard, listener, opening.world)
 
     # -- what it is
@@ -286,6 +291,33 @@ class Table:
     ) -> WriteResult:
         """Delete all rows of the partitions, named as for `overwrite`."""
         return self._writing.delete_partitions(partitions, write_id)
+
+    # -- looking ahead
+
+    def plan_upsert(
+        self, rows: Any, *, owner: str | None = None, schema_mode: str | None = None
+    ) -> WritePreview:
+        """Return where `upsert` would write these rows, and whom it would meet; write nothing.
+
+        The rows are read, and a Spark DataFrame is evaluated once for it: cache one that is dear to
+        compute before it is written. What others begin or complete later is not in the preview
+        (docs/concurrency.md).
+        """
+        return self._previews.upsert(rows, owner, schema_mode)
+
+    def plan_update(self, rows: Any, *, columns: Sequence[str]) -> WritePreview:
+        """Return the same for `update`, which writes only where it then finds its keys."""
+        return self._previews.update(rows, columns)
+
+    def plan_overwrite(
+        self,
+        rows: Any,
+        *,
+        partitions: str | Sequence[Any] = OVERWRITE_TOUCHED,
+        schema_mode: str | None = None,
+    ) -> WritePreview:
+        """Return the same for `overwrite`, whose places include the buckets that it empties."""
+        return self._previews.overwrite(rows, partitions, schema_mode)
 
     # -- changing the columns
 

@@ -77,15 +77,13 @@ class Writing:
         owner: str | None = None,
         schema_mode: str | None = None,
     ) -> WriteResult:
-        source, mode = _source(rows), self._mode(schema_mode)
-        _refuse_owned_mode(owner, schema_mode)
+        source, mode = source_of(rows), self._mode(schema_mode)
+        refuse_owned_mode(owner, schema_mode)
         with self._opened() as opened:
             if owner is not None:
                 result = self._upsert_parts(opened, source, write_id, owner)
             else:
-                refuse_joined(opened.config, "upsert of whole rows")
-                intent = WriteIntent(operation="UPSERT", write_id=write_id)
-                result = opened.write(intent, source, mode)
+                result = opened.write(upsert_intent(opened.session, write_id), source, mode)
         return self._followed(result, _spark_of(source))
 
     def _upsert_parts(
@@ -98,18 +96,7 @@ class Writing:
             earlier = WriteIntent(operation="UPSERT", write_id=write_id)
             if (done := finished(opened.session, earlier)) is not None:
                 return done
-        session = opened.session
-        owned = owned_columns(session.storage, session.config, opened.schema, owner)
-        intent = WriteIntent(
-            operation="UPSERT",
-            change=PartialRows(owned.part),
-            owned=owned.relied_on,
-            write_id=write_id,
-        )
-        if is_spark_frame(source):
-            owned.refuse_other_columns(source.columns)
-        else:
-            source = _checked(source, owned)
+        intent, source = part_intent(opened.session, source, owner, write_id)
         return opened.write(intent, source)
 
     def append(
@@ -120,7 +107,7 @@ class Writing:
         require_new_keys: bool,
         schema_mode: str | None = None,
     ) -> WriteResult:
-        source, mode = _source(rows), self._mode(schema_mode)
+        source, mode = source_of(rows), self._mode(schema_mode)
         intent = WriteIntent(
             operation="INSERT",
             change=WholeRows(loads=True),
@@ -133,16 +120,9 @@ class Writing:
         return self._followed(result, _spark_of(source))
 
     def update(self, rows: Any, columns: Sequence[str], write_id: str | None) -> WriteResult:
-        source = _source(rows)
+        source = source_of(rows)
         with self._opened() as opened:
-            refuse_joined(opened.config, "update")
-            _refuse_unfit_columns(columns, opened.config, opened.schema)
-            intent = WriteIntent(
-                operation="UPSERT",
-                change=NewValues(frozenset(columns)),
-                reads=Reads.ROWS,
-                write_id=write_id,
-            )
+            intent = update_intent(opened.session, columns, write_id)
             result = opened.write(intent, source)
         return self._followed(result, _spark_of(source))
 
@@ -189,16 +169,9 @@ class Writing:
     def overwrite(
         self, rows: Any, partitions: Any, write_id: str | None, schema_mode: str | None = None
     ) -> WriteResult:
-        source, mode = _source(rows), self._mode(schema_mode)
-        is_all = partitions == OVERWRITE_ALL
+        source, mode = source_of(rows), self._mode(schema_mode)
         with self._opened() as opened:
-            intent = WriteIntent(
-                operation="INSERT_OVERWRITE_TABLE" if is_all else "INSERT_OVERWRITE",
-                replaces=PartitionScope(_named(partitions, opened), is_whole_table=is_all),
-                write_id=write_id,
-            )
-            if is_joined(opened.config):
-                source = _with_rank(source)
+            intent, source = overwrite_intent(opened.session, source, partitions, write_id)
             result = opened.write(intent, source, mode)
         return self._followed(result, _spark_of(source))
 
@@ -267,10 +240,7 @@ class _Opened:
         self, intent: WriteIntent, source: Any, mode: SchemaMode
     ) -> tuple[WriteIntent, Executor]:
         """Return the intent with the schema of the rows, and what writes them."""
-        rows = None
-        if isinstance(intent.change, WholeRows) and source is not _NO_ROWS:
-            rows, source = _with_schema(source)
-        intent = replace(intent, rows=row_schema(self.session, rows, mode))
+        intent, source = with_row_schema(self.session, intent, source, mode)
         if source is _NO_ROWS or isinstance(source, Iterator):
             source = iter(()) if source is _NO_ROWS else source
             return intent, LocalExecutor(self.session, intent, source, self.board)
@@ -280,7 +250,71 @@ class _Opened:
         return intent, SparkExecutor(self.session, intent, spark, frame, self.board)
 
 
-def _source(rows: Any) -> Any:
+# ---- what verbs mean, also to a preview (`api.previews`)
+
+
+def upsert_intent(session: TableSession, write_id: str | None = None) -> WriteIntent:
+    refuse_joined(session.config, "upsert of whole rows")
+    return WriteIntent(operation="UPSERT", write_id=write_id)
+
+
+def part_intent(
+    session: TableSession, source: Any, owner: str, write_id: str | None = None
+) -> tuple[WriteIntent, Any]:
+    """Return the intent of an upsert by one owner, and the source, whose columns are checked."""
+    owned = owned_columns(session.storage, session.config, data_schema(session), owner)
+    intent = WriteIntent(
+        operation="UPSERT",
+        change=PartialRows(owned.part),
+        owned=owned.relied_on,
+        write_id=write_id,
+    )
+    if is_spark_frame(source):
+        owned.refuse_other_columns(source.columns)
+        return intent, source
+    return intent, _checked(source, owned)
+
+
+def update_intent(
+    session: TableSession, columns: Sequence[str], write_id: str | None = None
+) -> WriteIntent:
+    refuse_joined(session.config, "update")
+    _refuse_unfit_columns(columns, session.config, data_schema(session))
+    return WriteIntent(
+        operation="UPSERT",
+        change=NewValues(frozenset(columns)),
+        reads=Reads.ROWS,
+        write_id=write_id,
+    )
+
+
+def overwrite_intent(
+    session: TableSession, source: Any, partitions: Any, write_id: str | None = None
+) -> tuple[WriteIntent, Any]:
+    """Return the intent of an overwrite, and the source, with the rank of rows of joined tables."""
+    is_all = partitions == OVERWRITE_ALL
+    intent = WriteIntent(
+        operation="INSERT_OVERWRITE_TABLE" if is_all else "INSERT_OVERWRITE",
+        replaces=PartitionScope(_named(partitions, session), is_whole_table=is_all),
+        write_id=write_id,
+    )
+    return intent, _with_rank(source) if is_joined(session.config) else source
+
+
+def with_row_schema(
+    session: TableSession, intent: WriteIntent, source: Any, mode: SchemaMode
+) -> tuple[WriteIntent, Any]:
+    """Return the intent with the schema of the rows, and the source, of which all is left."""
+    rows = None
+    if isinstance(intent.change, WholeRows) and source is not _NO_ROWS:
+        rows, source = _with_schema(source)
+    return replace(intent, rows=row_schema(session, rows, mode)), source
+
+
+# ---- sources of rows
+
+
+def source_of(rows: Any) -> Any:
     """Return a Spark frame as it is, and anything else as an iterator of batches."""
     return rows if is_spark_frame(rows) else record_batches(rows)
 
@@ -308,7 +342,7 @@ def _source_and_names(rows: Any) -> tuple[Any, Sequence[str]]:
     return chain([first], batches), first.schema.names
 
 
-def _refuse_owned_mode(owner: str | None, schema_mode: str | None) -> None:
+def refuse_owned_mode(owner: str | None, schema_mode: str | None) -> None:
     """Raise InvalidRequestError if an owner's rows are to evolve the schema."""
     if owner is not None and schema_mode not in (None, SchemaMode.STRICT):
         raise InvalidRequestError(
@@ -355,7 +389,7 @@ def _refuse_unfit_columns(columns: Any, config: TableConfig, schema: pa.Schema) 
         )
 
 
-def _named(partitions: Any, opened: _Opened) -> frozenset[str] | None:
+def _named(partitions: Any, session: TableSession) -> frozenset[str] | None:
     if isinstance(partitions, str):
         if partitions in (OVERWRITE_ALL, OVERWRITE_TOUCHED):
             return None
@@ -364,7 +398,7 @@ def _named(partitions: Any, opened: _Opened) -> frozenset[str] | None:
             why="it is 'all', 'touched' or a list of partitions",
             next_step=f"Write partitions=[{partitions!r}] for one partition",
         )
-    return named_partitions(partitions, opened.config, opened.schema)
+    return named_partitions(partitions, session.config, data_schema(session))
 
 
 def _checked(batches: Iterator[pa.RecordBatch], owned: OwnedColumns) -> Iterator[pa.RecordBatch]:

@@ -42,7 +42,8 @@ from pyhudi.timeline.live import LiveTimeline
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 
 SEED_KEY = "pyhudi.seed"
-_SERVICES = {
+#: Table services that write data files, by the action of their plans.
+SERVICES = {
     Action.CLUSTERING: WriteKind.CLUSTERING,
     Action.COMPACTION: WriteKind.COMPACTION,
     Action.LOGCOMPACTION: WriteKind.LOG_COMPACTION,
@@ -256,16 +257,23 @@ class ConcurrentWrites:
 
         Plans are read only if our write touches something that they can invalidate.
         """
-        for instant in live.pending_of(*_SERVICES):
-            kind = _SERVICES[instant.action]
+        for instant in live.pending_of(*SERVICES):
+            kind = SERVICES[instant.action]
             has_cause = (
                 own.touched if kind is WriteKind.CLUSTERING else own.new_slices | own.new_keys
             )
-            if has_cause and not self._is_cancelled(instant, live):
-                plan = self._plan(instant)
-                kind = WriteKind.RESIZE if self._is_resize(instant, own) else kind
-                damaged = None if plan.damage is None else plan.damage.path
-                yield OtherWrite(instant.requested, None, plan.groups, kind, damaged_plan=damaged)
+            if has_cause and (service := self.service(instant, own, live)) is not None:
+                yield service
+
+    def service(self, instant: Instant, own: OwnWrite, live: LiveTimeline) -> OtherWrite | None:
+        """Return a pending table service; None if it is cancelled for good."""
+        if self._is_cancelled(instant, live):
+            return None
+        plan = self._plan(instant)
+        is_resize = self._is_resize(instant, own)
+        kind = WriteKind.RESIZE if is_resize else SERVICES[instant.action]
+        damaged = None if plan.damage is None else plan.damage.path
+        return OtherWrite(instant.requested, None, plan.groups, kind, damaged_plan=damaged)
 
     def _is_cancelled(self, instant: Instant, live: LiveTimeline) -> bool:
         """True if a pending rollback cancels the plan for good, so that no process executes it."""
@@ -277,7 +285,7 @@ class ConcurrentWrites:
         if not (own.new_slices or own.appended):
             return
         for instant in live.pending_of(Action.REPLACECOMMIT):
-            if instant.requested > own.requested and (found := self._inflight(instant)):
+            if instant.requested > own.requested and (found := self.inflight(instant)):
                 yield OtherWrite(instant.requested, None, touched_groups(found), WriteKind.REPLACE)
         for instant in live.pending_of(*_WRITES):
             if instant.requested == own.requested:
@@ -307,7 +315,8 @@ class ConcurrentWrites:
             if instant.state is State.REQUESTED and instant.requested < self._requested
         ]
 
-    def _inflight(self, instant: Instant) -> CommitMetadata | None:
+    def inflight(self, instant: Instant) -> CommitMetadata | None:
+        """Return what the inflight file of a pending write says, if it is there."""
         path = self._log.path(instant.in_state(State.INFLIGHT))
         try:
             return decode_inflight_commit(load_timeline_file(self._log.storage, path), path)
@@ -329,7 +338,7 @@ class ConcurrentWrites:
     def identity(self, instant: Instant) -> WriterIdentity:
         """Return the writer of a pending write, from its inflight file."""
         if instant.requested not in self._identities:
-            found = self._inflight(instant)
+            found = self.inflight(instant)
             if found is None:
                 return WriterIdentity()  # it may still be written
             self._identities[instant.requested] = parse_writer(found.extra_metadata)

@@ -44,6 +44,7 @@ from pyhudi.commit.validation import (
     ResizeInTheWay,
     SchemaConflict,
     WriteCompletion,
+    own_write,
 )
 from pyhudi.conflict.bucket_layout import LayoutOffence, layout_error
 from pyhudi.conflict.file_groups import Footprint, footprint
@@ -310,33 +311,15 @@ class Transaction:
 
     def own_write(self, made: Footprint, checks: Checks, *, is_seed: bool = False) -> OwnWrite:
         """Return the write as the rules see it, with files in these groups."""
-        # To readers, a base file among logs hides whatever completed in its file group before the
-        # write began.
-        new_slices = made.bases if self.action is Action.DELTACOMMIT else frozenset()
-        before = footprint(CommitMetadata(stats_by_partition(checks.moved)))
-        touched = made.groups | before.groups
-        inserted = made.inserts | before.inserts
-        return OwnWrite(
+        return own_write(
             self.requested,
-            touched,
-            new_slices,
-            touched - new_slices if checks.is_checked else frozenset(),
-            checks.replaces,
-            partial=touched if checks.is_part else frozenset(),
-            new_keys=inserted if checks.is_part else frozenset(),
-            reads_nothing=checks.reads_nothing
-            and self._is_retried
-            and self.action is Action.DELTACOMMIT,
-            priority=self.writer.priority,
-            is_numbered=checks.is_numbered,
-            left=touched - made.groups,
+            made,
+            checks,
+            is_mor=self.action is Action.DELTACOMMIT,
+            settings=self._settings,
             is_seed=is_seed,
             twice=checks.twice,
         )
-
-    @property
-    def _is_retried(self) -> bool:
-        return self._settings.conflict_retries > 0
 
     def _reported(
         self,

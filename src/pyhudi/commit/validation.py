@@ -16,6 +16,7 @@ from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.ownership import OwnedPart, ownership_lost
 from pyhudi.commit.proposals import AlreadyDone, Complete, Draft, Facts, Refused, Rule
 from pyhudi.conflict.bucket_layout import LayoutOffence, first_offence
+from pyhudi.conflict.file_groups import Footprint, footprint
 from pyhudi.conflict.resizes import (
     MeetsClosed,
     MustCancel,
@@ -56,8 +57,10 @@ from pyhudi.format.timeline.commit_metadata import (
     CommitMetadata,
     WriteStat,
     encode_commit_metadata,
+    stats_by_partition,
 )
 from pyhudi.format.timeline.instant import Action, Instant
+from pyhudi.settings import WriteSettings
 from pyhudi.timeline.live import PLANNED_ACTIONS, LiveTimeline
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 
@@ -98,6 +101,39 @@ class Checks:
     #: Files that it no longer has, since it moved their rows to where resizes have put the buckets.
     moved: tuple[WriteStat, ...] = ()
     twice: frozenset[str] = frozenset()  # resizes in whose children it has its rows, too
+
+
+def own_write(
+    requested: str,
+    made: Footprint,
+    checks: Checks,
+    *,
+    is_mor: bool,
+    settings: WriteSettings,
+    is_seed: bool = False,
+) -> OwnWrite:
+    """Return a write as the rules see it, with files in these groups."""
+    # To readers, a base file among logs hides whatever completed in its file group before the
+    # write began.
+    new_slices = made.bases if is_mor else frozenset()
+    before = footprint(CommitMetadata(stats_by_partition(checks.moved)))
+    touched = made.groups | before.groups
+    inserted = made.inserts | before.inserts
+    return OwnWrite(
+        requested,
+        touched,
+        new_slices,
+        touched - new_slices if checks.is_checked else frozenset(),
+        checks.replaces,
+        partial=touched if checks.is_part else frozenset(),
+        new_keys=inserted if checks.is_part else frozenset(),
+        reads_nothing=checks.reads_nothing and settings.conflict_retries > 0 and is_mor,
+        priority=settings.priority,
+        is_numbered=checks.is_numbered,
+        left=touched - made.groups,
+        is_seed=is_seed,
+        twice=checks.twice,
+    )
 
 
 class CheckFailedError(UnavailableError):

@@ -95,7 +95,7 @@ def routed(
     if size <= TINY_BYTES:
         return frame.coalesce(1)
     fields = config.partition_fields if by_partition else ()
-    frame = frame.withColumn(BUCKET, _bucket(frame, config, schema, routing, fields, size))
+    frame = frame.withColumn(BUCKET, bucket_column(frame, config, schema, routing, fields, size))
     partition = [_partition_text(name) for name in fields]
     group = ", ".join([_literal(salt), *partition, BUCKET])
     key = _key_text(config, schema)
@@ -129,7 +129,7 @@ def estimated_bytes(frame: DataFrame) -> float:
 # ---- buckets. Expressions are SQL texts, because each is one call to the JVM, however long.
 
 
-def _bucket(
+def bucket_column(
     frame: DataFrame,
     config: TableConfig,
     schema: pa.Schema,
@@ -147,10 +147,7 @@ def _bucket(
     count = layout.buckets.count if isinstance(layout, SimpleLayout) else None
     if count and is_plain and texts[0] is not None and _may_reflect(frame.sparkSession):
         return F.expr(_hashed(texts[0], names[0], count))
-    columns = (
-        F.expr(text or _as_stored(name, schema.field(name).type))
-        for name, text in zip(names, texts, strict=True)
-    )
+    columns = (F.expr(stored_text(name, schema.field(name).type)) for name in names)
     known = _UNKNOWN_BYTES if size == float("inf") else size
     return bucket_function(config, routing, names, known)(*columns)
 
@@ -192,6 +189,11 @@ def _text(name: str, type_: pa.DataType) -> str | None:
         form = "unix_micros({0})" if type_.tz else _LOCAL_MICROS
         return f"cast({form.format(quoted(name))} AS string)"
     return f"cast({_as_stored(name, type_)} AS string)"
+
+
+def stored_text(name: str, type_: pa.DataType) -> str:
+    """Return SQL for the column's text in keys and paths, or for its value if that is certain."""
+    return _text(name, type_) or _as_stored(name, type_)
 
 
 def _as_stored(name: str, type_: pa.DataType) -> str:

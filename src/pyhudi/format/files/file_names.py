@@ -189,6 +189,11 @@ class MarkerName:
         return f"{self.data_file}.marker.{self.io_type}"
 
     @property
+    def is_of_base(self) -> bool:
+        """True if the file is a base file; otherwise it is a log."""
+        return isinstance(parse_data_file(file_name(self.data_file)), BaseFileName)
+
+    @property
     def file_group(self) -> FileGroupId:
         """The file group that the instant touches."""
         group = group_of_path(self.data_file)

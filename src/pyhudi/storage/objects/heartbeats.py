@@ -23,6 +23,7 @@ from pyhudi.storage.protocol import Storage
 from pyhudi.world import World, new_uuid
 
 HEARTBEAT_FOLDER: Final = ".hoodie/.heartbeat"
+_OWNER_BYTES_MAX = 8_192
 
 
 def heartbeat_path(requested: str) -> str:
@@ -179,6 +180,15 @@ class WriteHeartbeat:
         """Stop beating and remove the object."""
         if self._current is not None:
             self._current.end()
+
+
+def load_owner(storage: Storage, requested: str) -> str:
+    """Return how the owner of a claimed heartbeat described itself; "" if it did not."""
+    try:
+        data = storage.read(heartbeat_path(requested), 0, _OWNER_BYTES_MAX)
+    except FileNotFoundError:
+        return ""
+    return data.partition(b"\n")[2].decode("utf-8", "replace")
 
 
 def last_sign_ms(storage: Storage, *signs: str) -> int | None:

@@ -6,7 +6,8 @@ such a log is named by the resize (`storage.objects.dual_logs`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.files.file_names import LogFileName, MarkerName, parse_data_file
@@ -31,20 +32,57 @@ def load_markers(
     A base file that one of them names is of that instant; a log may be named by another one.
     `listed` is the listing of its marker folder, if known.
     """
-    folder = marker_folder(InstantTime(requested))
-    found: dict[MarkerName, None] = {}
-    for path in (
-        stat.path for stat in (marker_stats(storage, requested) if listed is None else listed)
-    ):
-        relative = path[len(folder) + 1 :]
-        if is_marker_list(relative):
-            data = storage.read(path, 0, MARKER_LIST_BYTES_MAX)
-            found.update(dict.fromkeys(decode_marker_list(data, path)))
-        elif relative != MARKER_TYPE_FILE and (marker := MarkerName.parse(relative)):
-            found[marker] = None
+    stats = marker_stats(storage, requested) if listed is None else listed
+    found = {marker for stat in stats for marker in _markers_in(storage, requested, stat)}
+    return tuple(sorted(found, key=lambda marker: marker.path))
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """What an instant has announced, as far as that can be read."""
+
+    since_ms: Mapping[MarkerName, int]  # by the store's clock; of a list, when it was last written
+    damage: CorruptTableError | None = None  # of some of it
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.since_ms and self.damage is None
+
+
+def load_announced(storage: Storage, requested: str) -> Announced:
+    """Return the markers of the instant for a look that decides nothing.
+
+    A list that is damaged or half-written hides only what it lists itself. A rollback refuses it
+    (`load_markers`).
+    """
+    since_ms: dict[MarkerName, int] = {}
+    damage = None
+    for stat in marker_stats(storage, requested):
+        try:
+            found = _markers_in(storage, requested, stat)
+        except FileNotFoundError:
+            continue  # the instant has ended since
+        except CorruptTableError as error:
+            damage = damage or error
+            continue
+        for marker in found:
+            since_ms[marker] = min(since_ms.get(marker, stat.modified_ms), stat.modified_ms)
+    return Announced(since_ms, damage)
+
+
+def _markers_in(storage: Storage, requested: str, stat: ObjectStat) -> tuple[MarkerName, ...]:
+    """Return the marker that an object of the marker folder is, or those that it lists."""
+    relative = stat.path[len(marker_folder(InstantTime(requested))) + 1 :]
+    if is_marker_list(relative):
+        data = storage.read(stat.path, 0, MARKER_LIST_BYTES_MAX)
+        found = decode_marker_list(data, stat.path)
+    elif relative != MARKER_TYPE_FILE and (marker := MarkerName.parse(relative)):
+        found = (marker,)
+    else:
+        found = ()
     for marker in found:
         _check_instant(marker, requested)
-    return tuple(sorted(found, key=lambda marker: marker.path))
+    return found
 
 
 def marker_objects(storage: Storage, requested: str) -> list[str]:
