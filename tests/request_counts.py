@@ -74,6 +74,14 @@ READS: dict[str, Verb] = {
     "read": lambda table, _: table.read().to_arrow(),
     "changes": lambda table, _: table.changes().to_arrow(),
 }
+LOOKS: dict[str, Verb] = {
+    "plan upsert": lambda table, turn: table.plan_upsert(written("u", turn)),
+    "plan update": lambda table, turn: table.plan_update(
+        identity(written("up", turn), "by"), columns=["by"]
+    ),
+    "plan overwrite": lambda table, turn: table.plan_overwrite(written("o", turn)),
+    "markers": lambda table, _: table.inspect.markers(),
+}
 WRITES: dict[str, Verb] = {
     "upsert": lambda table, turn: table.upsert(written("u", turn)),
     "upsert with a write id": lambda table, turn: table.upsert(
@@ -137,7 +145,7 @@ def verbs_of(table: str, buckets: int) -> Mapping[str, Verb]:
     elif table == "mor upkeep":
         verbs = {**WRITES, **SPARK_WRITES}
     else:
-        verbs = {**READS, **WRITES, **SPARK_WRITES, **SERVICES}
+        verbs = {**READS, **LOOKS, **WRITES, **SPARK_WRITES, **SERVICES}
     compared = ("read", "upsert", "part") if buckets == 1 else verbs
     return {name: verb for name, verb in verbs.items() if name in compared}
 

@@ -12,10 +12,12 @@ import pytest
 
 import pyhudi
 from faulty_storage import FaultyStorage
-from many_writers.scene import COW, NBCC, OCC, Scene, Stop, rows
+from many_writers.scene import COW, NBCC, OCC, SHARED, HeldWrite, Scene, Stop, rows
+from many_writers.services_by_hand import plan_clustering
+from memory_tables import TIMELINE
 from pyhudi.api.table import Table
 from pyhudi.errors import ConflictError, InvalidRequestError
-from pyhudi.format.files.file_names import group_of_path
+from pyhudi.format.files.file_names import FileGroupId, group_of_path
 from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
 from pyhudi.format.table.column_owners import ColumnOwners
 from pyhudi.format.timeline.decision_entry import closed_path
@@ -29,9 +31,11 @@ from resize_tables import ResizeTable
 
 KEYS = [f"k{n}" for n in range(24)]
 MODES: dict[str, dict[str, Any]] = {"non-blocking": NBCC, "optimistic": OCC, "copy on write": COW}
+KINDS = {**MODES, "shared": {**NBCC, **SHARED}}
 #: Consistent buckets are of merge-on-read tables.
 TABLES = [(mode, buckets) for mode in MODES for buckets in ("simple", "consistent")]
 TABLES.remove(("copy on write", "consistent"))
+LOOKED_AT = [*TABLES, ("shared", "simple")]
 BUCKETS = {"simple": SimpleBuckets(4), "consistent": ConsistentBuckets(4)}
 GIVEN = pa.concat_tables([rows("new", *KEYS[:5], ts=2), rows("new", *KEYS[9:20], day="tu", ts=2)])
 CHANGED = GIVEN.select(["id", "day", "by"])
@@ -64,7 +68,7 @@ VERBS = {
 
 
 def made(mode: str, buckets: str = "simple") -> Scene:
-    scene = Scene(**MODES[mode], buckets=BUCKETS[buckets])
+    scene = Scene(**KINDS[mode], buckets=BUCKETS[buckets])
     for day in ("mo", "tu", "we"):
         scene.table("before").upsert(rows("old", *KEYS, day=day))
     return scene
@@ -90,7 +94,7 @@ def written(scene: Scene, before: list[Any]) -> Counter[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize(("mode", "buckets"), TABLES)
+@pytest.mark.parametrize(("mode", "buckets"), LOOKED_AT)
 def test_the_write_then_has_files_in_exactly_the_places(verb: str, mode: str, buckets: str) -> None:
     scene = made(mode, buckets)
     preview = found(VERBS[verb].plan(scene.table("ours")))
@@ -106,7 +110,7 @@ def test_the_write_then_has_files_in_exactly_the_places(verb: str, mode: str, bu
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize(("mode", "buckets"), TABLES)
+@pytest.mark.parametrize(("mode", "buckets"), LOOKED_AT)
 def test_a_preview_writes_nothing_and_begins_nothing(verb: str, mode: str, buckets: str) -> None:
     scene = made(mode, buckets)
     held = scene.hold("other", lambda t: t.upsert(rows("x", *KEYS)), Stop.WRITTEN)
@@ -143,6 +147,7 @@ def test_a_new_partition_of_a_consistent_table_has_no_file_group_yet() -> None:
     assert place == {"partition": "su", **none, "rows": len(KEYS)}
     assert "1 new partition, which the write gives its first ring" in str(preview)
     assert preview.conflicts().num_rows == 0
+    assert str(preview).splitlines()[-1] == "no other at work there"
 
 
 def test_a_new_partition_of_simple_buckets_has_the_places_that_it_will_have() -> None:
@@ -336,17 +341,24 @@ def test_a_pending_compaction_is_met_and_stops_no_write_that_begins_behind_it() 
         assert ours.finish().retries == 0
 
 
-RESIZES = [
-    ("upsert", False, "resize_moves", "its logs are moved to the new buckets"),
-    ("upsert", True, "resize_closed", "it finishes the resize first"),
-    ("overwrite", False, "resize_yields", "it cancels the resize"),
-]
+def test_a_pending_clustering_of_another_engine_is_met_as_the_write_meets_it() -> None:
+    scene = made("shared")
+    service = plan_clustering(scene.session("service"), [FileGroupId("mo", file_id(0))])
+    [met] = scene.table("ours").plan_upsert(rows("x", *KEYS)).conflicts().to_pylist()
+    assert (met["instant"], met["kind"]) == (service.requested, "clustering")
+    assert (met["partition"], met["bucket"], met["places"]) == ("mo", 0, 1)
+    assert met["outcome"] == "it yields while the other is under way"
+    assert met["certain"]
+    with pytest.raises(ConflictError) as caught:
+        scene.table("ours", conflict_retries=0).upsert(rows("x", *KEYS))
+    assert caught.value.facts["rule"] == met["rule"] == "clustering_pending"
+    elsewhere = scene.table("ours").plan_upsert(rows("x", *KEYS, day="tu"))
+    assert elsewhere.conflicts().num_rows == 0
 
 
-@pytest.mark.parametrize(("verb", "is_closed", "rule", "outcome"), RESIZES)
-def test_what_a_write_does_about_a_resize_is_predicted(
-    verb: str, is_closed: bool, rule: str, outcome: str
-) -> None:
+@pytest.mark.parametrize("is_closed", [False, True], ids=["open", "closed"])
+@pytest.mark.parametrize("verb", ["upsert", "overwrite"])
+def test_what_a_write_does_about_a_resize_is_predicted(verb: str, is_closed: bool) -> None:
     table = ResizeTable(ordering="ts")
     table.put(KEYS, 1)
     resize = table.plan(2)
@@ -358,8 +370,49 @@ def test_what_a_write_does_about_a_resize_is_predicted(
     before = list(table.storage.list(""))
     [met] = plan(given).conflicts().to_pylist()
     assert list(table.storage.list("")) == before
-    assert (met["instant"], met["kind"]) == (resize, "resize")
-    assert (met["rule"], met["outcome"], met["certain"]) == (rule, outcome, False)
+    assert (met["instant"], met["kind"], met["certain"]) == (resize, "resize", False)
+    assert (met["rule"], met["outcome"]) == {
+        ("upsert", False): ("resize_moves", "its logs are moved to the new buckets"),
+        ("upsert", True): ("resize_closed", "it finishes the resize first"),
+        ("overwrite", False): ("resize_yields", "it cancels the resize"),
+        ("overwrite", True): ("resize_yields", "it cancels the resize"),
+    }[verb, is_closed]
+
+
+def test_logs_are_moved_as_predicted_if_the_resize_completes_first() -> None:
+    table = ResizeTable(ordering="ts")
+    table.put(KEYS, 1)
+    resize, given = table.plan(2), table.made(KEYS[:3], 2)
+    [met] = table.table("ours").plan_upsert(given).conflicts().to_pylist()
+    assert met["outcome"] == "its logs are moved to the new buckets"
+    ours = table.table("ours")
+    held = HeldWrite(lambda: ours.upsert(given)).run_to(Stop.WRITTEN)
+    table.resizes().execute(resize)
+    result = held.finish()
+    assert result.moved
+    assert result.retries == 0
+
+
+def test_a_resize_is_cancelled_as_predicted_by_what_replaces_rows() -> None:
+    table = ResizeTable(ordering="ts")
+    table.put(KEYS, 1)
+    resize, given = table.plan(2), table.made(KEYS[:3], 2)
+    [met] = table.table("ours").plan_overwrite(given).conflicts().to_pylist()
+    assert (met["instant"], met["outcome"]) == (resize, "it cancels the resize")
+    assert table.table("ours").overwrite(given).retries == 0
+    assert resize not in {name[:17] for name in table.pending()}
+
+
+def test_of_a_resize_whose_plan_cannot_be_read_any_place_may_be_taken() -> None:
+    table = ResizeTable(ordering="ts")
+    table.put(KEYS, 1)
+    resize = table.plan(2)
+    table.storage.write(f"{TIMELINE}/{resize}.clustering.requested", b"garbage")
+    given = table.made(KEYS[:3], 2)
+    [met] = table.table("ours").plan_upsert(given).conflicts().to_pylist()
+    assert (met["kind"], met["outcome"], met["places"]) == ("resize", "both complete", 1)
+    [met] = table.table("ours").plan_overwrite(given).conflicts().to_pylist()
+    assert met["outcome"] == "it cancels the resize"
 
 
 def test_a_preview_of_one_owner_meets_no_other_owner() -> None:
@@ -404,7 +457,7 @@ def test_in_words_a_preview_has_counts_and_who_is_in_the_way() -> None:
     places = preview.places().num_rows
     head = f"{GIVEN.num_rows} rows to {places} places in 2 partitions"
     first, second, third = str(preview).splitlines()
-    assert (first, second) == (head, "1 conflict if others complete first")
+    assert (first, second) == (head, "1 other at work there: 1 conflict if they complete first")
     assert "of job 'nightly'" in third
     assert third.endswith("partition 'mo': it is made again, or refused")
     assert repr(preview) == f"<preview of a write: {head}>"

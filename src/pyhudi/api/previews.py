@@ -80,5 +80,5 @@ def _previewed(
         counts = counted(source, placement)
     else:
         counts = placement.counted(source)
-    session.log.refresh()  # the rows may have taken long to arrive
+    session.log.peek()  # the rows may have taken long to arrive
     return write_preview(session, intent, placement.places(counts))

@@ -77,14 +77,14 @@ class Placement:
     session: TableSession
     intent: WriteIntent
     routing: Routing
-    slices: Mapping[FileGroupId, FileSlice]
+    slices: Mapping[FileGroupId, FileSlice]  # if the write's places depend on them
 
     @classmethod
     def now(cls, session: TableSession, intent: WriteIntent, *, is_sent: bool = False) -> Placement:
         """Look at the table; `is_sent` if processes of Spark place the rows."""
-        is_known = session.is_mor and isinstance(intent.change, WholeRows) and not intent.replaces
+        is_of_rows = isinstance(intent.change, NewValues) or intent.replaces is not None
         slices: Mapping[FileGroupId, FileSlice] = {}
-        if not (is_known and session.groups.names_are_known):
+        if is_of_rows or not session.groups.names_are_known:
             slices = current_slices(session, state_and_rings(session))
         routing = session.groups.routing_beside(slices, is_sent=is_sent, creates=False)
         return cls(session, intent, routing, slices)

@@ -80,7 +80,9 @@ class WritePreview:
         if new := places["file_id"].null_count:
             lines.append(f"  {counted(new, 'new partition')}, which the write gives its first ring")
         against = [other for other in others if other["outcome"] != Outcome.BOTH]
-        lines.append(f"{counted(len(against), 'conflict')} if others complete first")
+        conflicts = f"{counted(len(against), 'conflict')} if they complete first"
+        there = f"{counted(len(others), 'other')} at work there: {conflicts}"
+        lines.append(there if others else "no other at work there")
         lines += map(_line, against[:_SHOWN_MAX])
         if len(against) > _SHOWN_MAX:
             lines.append(f"  ... and {len(against) - _SHOWN_MAX} more")
