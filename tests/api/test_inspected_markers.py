@@ -11,6 +11,7 @@ from many_writers.scene import COW, NBCC, OCC, HeldWrite, Scene, Stop, rows
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
 from pyhudi.index.simple_bucket import file_id
+from pyhudi.storage.objects import markers
 from pyhudi.storage.objects.markers import load_markers
 
 KEYS = [f"k{n}" for n in range(24)]
@@ -143,6 +144,24 @@ def test_a_list_that_cannot_be_read_hides_neither_its_writer_nor_others() -> Non
             scene.storage.delete(f".hoodie/.temp/{first}/MARKERS{number}")
         sick.finish()
         sound.finish()
+
+
+def test_a_list_that_is_too_long_is_refused_and_not_read_in_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = made(**NBCC)
+    writer = held(scene, "a", KEYS[0])
+    [one] = board(scene)
+    line = f"tu/{file_id(1)}_0-0-0_{one['instant']}.parquet.marker.CREATE\n".encode()
+    lists(scene, one["instant"], 0, line * 2)
+    monkeypatch.setattr(markers, "MARKER_LIST_BYTES_MAX", len(line))
+    [first, second] = board(scene)
+    assert first == one
+    assert "cannot be read" in second["problem"]
+    with pytest.raises(CorruptTableError):
+        load_markers(scene.storage, one["instant"])
+    scene.storage.delete(f".hoodie/.temp/{one['instant']}/MARKERS0")
+    writer.finish()
 
 
 def test_an_executed_plan_is_shown_with_the_process_that_executes_it() -> None:

@@ -74,6 +74,13 @@ def _markers_in(storage: Storage, requested: str, stat: ObjectStat) -> tuple[Mar
     """Return the marker that an object of the marker folder is, or those that it lists."""
     relative = stat.path[len(marker_folder(InstantTime(requested))) + 1 :]
     if is_marker_list(relative):
+        if stat.size > MARKER_LIST_BYTES_MAX:
+            raise CorruptTableError(
+                f"a list of markers of {requested} cannot be read",
+                why=f"it has {stat.size:,} bytes, and at most {MARKER_LIST_BYTES_MAX:,} are read",
+                next_step="Roll the write back with the engine that wrote it",
+                path=stat.path,
+            )
         data = storage.read(stat.path, 0, MARKER_LIST_BYTES_MAX)
         found = decode_marker_list(data, stat.path)
     elif relative != MARKER_TYPE_FILE and (marker := MarkerName.parse(relative)):
