@@ -326,6 +326,17 @@ def test_a_writer_of_higher_priority_goes_first() -> None:
     other.finish()
 
 
+def test_a_writer_that_may_be_a_seed_makes_nothing_certain_which_a_seed_would_not() -> None:
+    """Of a seed, only another base file of its buckets is refused."""
+    scene = made("optimistic")
+    other = held(scene, "overwrite")
+    [bases] = scene.table("ours").plan_overwrite(rows("x", *KEYS)).conflicts().to_pylist()
+    [logs] = scene.table("ours", conflict_retries=0).plan_upsert(GIVEN).conflicts().to_pylist()
+    assert (bases["rule"], bases["certain"]) == ("hidden_rows", True)
+    assert (logs["rule"], logs["certain"]) == ("same_file_group", False)
+    other.finish()
+
+
 def test_a_pending_compaction_is_met_and_stops_no_write_that_begins_behind_it() -> None:
     scene = made("non-blocking")
     policy = pyhudi.CompactionPolicy(trigger_delta_commits=1)

@@ -148,21 +148,20 @@ class _Meetings:
         announced = load_announced(self._session.storage, instant.requested)
         groups = frozenset(marker.file_group for marker in announced.since_ms)
         bases = frozenset(m.file_group for m in announced.since_ms if m.is_of_base)
-        kind = WriteKind.WRITE
-        if instant.action is Action.REPLACECOMMIT:
-            kind = WriteKind.REPLACE
-            inflight = self._others.inflight(instant)
-            groups |= frozenset() if inflight is None else touched_groups(inflight)
+        is_replace = instant.action is Action.REPLACECOMMIT
+        if is_replace and (inflight := self._others.inflight(instant)) is not None:
+            groups |= touched_groups(inflight)
         writer = self._others.identity(instant)
         other = OtherWrite(
             instant.requested,
             None,
             groups if announced.damage is None else None,
-            kind,
+            WriteKind.REPLACE if is_replace else WriteKind.WRITE,
             writer.priority,
             removals=bases,
         )
-        may_be_seed = self._session.is_mor and bool(groups) and groups == bases
+        has_bases_only = bool(groups) and groups == bases
+        may_be_seed = self._session.is_mor and has_bases_only and not is_replace
         return self._met(other, writer, may_be_seed=may_be_seed)
 
     def _met(
