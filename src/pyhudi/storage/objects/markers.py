@@ -78,7 +78,7 @@ def _markers_in(storage: Storage, requested: str, stat: ObjectStat) -> tuple[Mar
             raise CorruptTableError(
                 f"a list of markers of {requested} cannot be read",
                 why=f"it has {stat.size:,} bytes, and at most {MARKER_LIST_BYTES_MAX:,} are read",
-                next_step="Roll the write back with the engine that wrote it",
+                next_step="Let the engine that wrote it end that write",
                 path=stat.path,
             )
         data = storage.read(stat.path, 0, MARKER_LIST_BYTES_MAX)
