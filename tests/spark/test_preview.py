@@ -53,6 +53,12 @@ def test_the_places_of_a_frame_are_those_of_its_rows_and_of_the_write(
     preview = table.plan_upsert(frame)
     assert files(tmp_path) == before
     assert counted(preview) == counted(table.plan_upsert(rows))
+    some, few = frame.where("v < 7"), rows.slice(0, 7)
+    assert counted(table.plan_update(some, columns=["v"])) == counted(
+        table.plan_update(few, columns=["v"])
+    )
+    assert counted(table.plan_overwrite(some)) == counted(table.plan_overwrite(few))
+    assert files(tmp_path) == before
     table.upsert(frame)
     new = (path for path in files(tmp_path) - before if not path.startswith(".hoodie"))
     groups = {(group.partition, group.file_id) for path in new if (group := group_of_path(path))}
