@@ -318,7 +318,6 @@ class Transaction:
             is_mor=self.action is Action.DELTACOMMIT,
             settings=self._settings,
             is_seed=is_seed,
-            twice=checks.twice,
         )
 
     def _reported(

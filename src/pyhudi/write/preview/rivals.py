@@ -32,6 +32,7 @@ from pyhudi.conflict.resizes import (
     MustCancel,
     MustMove,
     MustRepeat,
+    MustWriteTwice,
     Resize,
     ResizeVerdict,
     resize_verdict,
@@ -67,6 +68,7 @@ class Outcome(StrEnum):
     MOVED = "its logs are moved to the new buckets"
     CANCELS = "it cancels the resize"
     FINISHES = "it finishes the resize first"
+    TWICE = "its logs go into the new buckets, too"
 
 
 _RETRIES = {
@@ -80,6 +82,11 @@ _RESIZES: dict[type[ResizeVerdict], tuple[str, str, Outcome]] = {
     MeetsClosed: ("resize_closed", "the resize copies nothing more", Outcome.FINISHES),
     MustCancel: ("resize_yields", "what replaces rows wins over a resize", Outcome.CANCELS),
     MustMove: ("resize_moves", "the resize gives the bucket's rows to others", Outcome.MOVED),
+    MustWriteTwice: (
+        "resize_twice",
+        "Hudi can execute the resize, and copies nothing",
+        Outcome.TWICE,
+    ),
     MustRepeat: (ConflictRule.RESIZED.name.lower(), ConflictRule.RESIZED.value, Outcome.AGAIN),
 }
 
