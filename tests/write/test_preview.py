@@ -18,6 +18,7 @@ from memory_tables import TIMELINE
 from pyhudi.api.table import Table
 from pyhudi.errors import ConflictError, InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId, group_of_path
+from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
 from pyhudi.format.table.column_owners import ColumnOwners
 from pyhudi.format.timeline.decision_entry import closed_path
@@ -412,6 +413,21 @@ def test_a_resize_is_cancelled_as_predicted_by_what_replaces_rows() -> None:
     assert (met["instant"], met["outcome"]) == (resize, "it cancels the resize")
     assert table.table("ours").overwrite(given).retries == 0
     assert resize not in {name[:17] for name in table.pending()}
+
+
+def test_beside_a_resize_that_hudi_can_execute_logs_are_written_twice_as_predicted() -> None:
+    table = ResizeTable(ordering="ts", lock=LockKind.FILE)
+    table.put(KEYS, 1)
+    resize, given = table.plan(2, is_dual=True), table.made(KEYS[:3], 2)
+    [met] = table.table("ours").plan_upsert(given).conflicts().to_pylist()
+    assert (met["instant"], met["rule"]) == (resize, "resize_twice")
+    assert met["outcome"] == "its logs go into the new buckets, too"
+    before = {stat.path for stat in table.storage.list("d")}
+    table.table("ours").upsert(given)
+    new = {stat.path for stat in table.storage.list("d")} - before
+    groups = {group.file_id for path in new if (group := group_of_path(path)) is not None}
+    assert met["file_id"] in groups
+    assert len(groups) == 3  # and the two children
 
 
 def test_of_a_resize_whose_plan_cannot_be_read_any_place_may_be_taken() -> None:
