@@ -87,14 +87,14 @@ RESIZING = SCHEDULES // 80
 def test_no_schedule_full_of_resizes_breaks_a_promise(mode: Mode) -> None:
     resized = evolved = 0
     for seed in range(FIRST_SEED, FIRST_SEED + RESIZING):
-        evolves = bool(seed % 2)
+        evolves = bool(seed % 2) and mode != "shared"  # there rings and changes do not meet
         result = run_schedule(seed, mode=mode, resizes=True, evolves=evolves, closely=True)
         broken = "\n".join(map(str, result.violations))
         assert not broken, f"seed {seed}, mode {mode!r}, evolves {evolves}:\n{broken}"
         resized += result.resized
         evolved += sum(change.is_done for change in result.history.proposed)
     assert resized >= RESIZING // 2
-    assert evolved >= RESIZING // 2
+    assert evolved >= RESIZING // 2 or mode == "shared"
 
 
 #: Seeds of each mode in which every listing comes in two pages, and others act in between.

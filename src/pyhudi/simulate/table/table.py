@@ -21,7 +21,14 @@ import pyarrow as pa
 from pyhudi.commit.validation import KnownLayout
 from pyhudi.errors import UnavailableError
 from pyhudi.format.avro.schema import decode_arrow_schema
-from pyhudi.format.files.file_names import BaseFileName, FileGroupId, IoType, LogFileName
+from pyhudi.format.files.file_names import (
+    BaseFileName,
+    FileGroupId,
+    IoType,
+    LogFileName,
+    parse_data_file,
+)
+from pyhudi.format.paths import file_name
 from pyhudi.format.table.bucket_config import ConsistentBuckets, bucket_properties
 from pyhudi.format.table.column_owners import RANK_COLUMN
 from pyhudi.format.table.properties import (
@@ -294,6 +301,18 @@ def load_rows(storage: Storage, path: str) -> list[Row]:
         return decode_rows(storage.read(path))
     except FileNotFoundError:
         raise GoneError(path) from None
+
+
+def rows_that_count(storage: Storage, kind: TableKind, path: str) -> list[Row]:
+    """Return the rows of a data file that a base file takes: those of completed writes.
+
+    A log that another instant names may hold others, which production tells by their blocks.
+    """
+    rows, name = load_rows(storage, path), parse_data_file(file_name(path))
+    if not isinstance(name, LogFileName) or all(r.requested == name.requested for r in rows):
+        return rows
+    sees = visible_now(TableLoader(storage, table_config(kind)).load().timeline).sees
+    return [row for row in rows if sees(row.requested)]
 
 
 class _Plans(Reader):

@@ -31,8 +31,8 @@ from pyhudi.simulate.table.table import (
     ToyReader,
     avro_schema,
     base_file,
-    load_rows,
     projected,
+    rows_that_count,
     write_data_file,
 )
 
@@ -112,7 +112,7 @@ class ToyMerge:
         """Return the rows. Files of a pending plan are never removed: as in production, that is
         corruption."""
         try:
-            return load_rows(self._storage, path)
+            return rows_that_count(self._storage, self._kind, path)
         except GoneError as error:
             raise CorruptTableError(error.what, why=error.why, next_step="Find why") from None
 
