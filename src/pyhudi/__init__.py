@@ -37,6 +37,7 @@ _HOMES = {
     "HudiError": "pyhudi.errors",
     "InvalidRequestError": "pyhudi.errors",
     "LogBlockFormat": "pyhudi.settings",
+    "Migrated": "pyhudi.services.migration.result",
     "OutcomeUnknownError": "pyhudi.errors",
     "Progress": "pyhudi.progress",
     "ReconcileSchemaStrategy": "pyhudi.conflict.schemas",
@@ -122,6 +123,7 @@ if TYPE_CHECKING:
     from pyhudi.services.compaction.result import CompactionResult as CompactionResult
     from pyhudi.services.inline import UpkeepWarning as UpkeepWarning
     from pyhudi.services.maintenance import UpkeepResult as UpkeepResult
+    from pyhudi.services.migration.result import Migrated as Migrated
     from pyhudi.services.repair import Repaired as Repaired
     from pyhudi.services.resizing.result import Resized as Resized
     from pyhudi.services.resizing.result import ResizeResult as ResizeResult

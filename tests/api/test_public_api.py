@@ -54,6 +54,7 @@ PUBLIC = {
     "HudiError",
     "InvalidRequestError",
     "LogBlockFormat",
+    "Migrated",
     "OutcomeUnknownError",
     "Progress",
     "Repaired",
@@ -138,7 +139,7 @@ def test_a_public_class_or_function_comes_through_a_pickle(name: str) -> None:
 
 #: Classes with verbs, and what verbs give whose types are not of Python or Arrow alone.
 VERBS = (pyhudi.Table, Services, Consumers, Alterations, Inspection)
-GIVEN = (pyhudi.UpkeepResult, pyhudi.Compacted, pyhudi.CleanResult, pyhudi.Resized)
+GIVEN = (pyhudi.UpkeepResult, pyhudi.Compacted, pyhudi.CleanResult, pyhudi.Resized, pyhudi.Migrated)
 
 
 def named_types(hint: object) -> Iterator[type]:
@@ -167,6 +168,7 @@ GROUPS: dict[type, set[str]] = {
         "cancel_clean",
         "cancel_compaction",
         "cancel_resize",
+        "migrate_buckets",
         "clean",
         "compact",
         "repair",

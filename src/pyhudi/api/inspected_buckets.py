@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.bucket_migration import MigratingBuckets
 from pyhudi.format.table.ring_file import FIRST_INSTANT, Ring
 from pyhudi.format.timeline.instant import Action
 from pyhudi.index.ring_changes import owner_ranges
@@ -121,7 +122,9 @@ def bucket_rows(
     totals: dict[str, int] = {}
     for group, slice_ in slices.items():
         totals[group.partition] = totals.get(group.partition, 0) + slice_.bytes
-    for bucket in _buckets(slices, rings):
+    buckets = loader.config.buckets
+    has_numbers = not rings or isinstance(buckets, MigratingBuckets)
+    for bucket in _buckets(slices, rings, has_numbers=has_numbers):
         found = slices.get(bucket.group)
         size = 0 if found is None else found.bytes
         total = totals.get(bucket.group.partition)
@@ -141,7 +144,7 @@ def bucket_rows(
 
 
 def _buckets(
-    slices: Mapping[FileGroupId, FileSlice], rings: Mapping[str, Ring]
+    slices: Mapping[FileGroupId, FileSlice], rings: Mapping[str, Ring], *, has_numbers: bool
 ) -> Iterator[_Bucket]:
     on_rings: set[FileGroupId] = set()
     grouped: dict[str, list[FileGroupId]] = {partition: [] for partition in rings}
@@ -154,7 +157,7 @@ def _buckets(
                 yield bucket if bucket.group in slices else replace(bucket, state=_EMPTY)
         for group in sorted(grouped[partition]):
             if ring is None:
-                yield _Bucket(group, None if rings else bucket_number(group.file_id))
+                yield _Bucket(group, bucket_number(group.file_id) if has_numbers else None)
             elif group not in on_rings:
                 yield _Bucket(group, state=_OFF_RING)
 

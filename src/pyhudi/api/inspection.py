@@ -27,7 +27,7 @@ from pyhudi.commit.conflict_notes import load_conflicts
 from pyhudi.commit.pending_plans import ServicePlan, load_plan_file
 from pyhudi.errors import CorruptTableError, UnavailableError
 from pyhudi.format.files.file_names import FileGroupId
-from pyhudi.format.table.bucket_config import ConsistentBuckets
+from pyhudi.format.table.bucket_migration import ring_settings
 from pyhudi.format.table.table_config import TableType
 from pyhudi.format.table.upkeep_record import ServiceRun
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, decode_inflight_commit
@@ -405,7 +405,7 @@ class Inspection:
     def _largest(self, state: TableState) -> int | None:
         """Return the size of the largest bucket; None if buckets cannot be resized."""
         config = self._loader.config
-        if not isinstance(config.buckets, ConsistentBuckets) or config.lock.is_shared:
+        if ring_settings(config.buckets) is None or config.lock.is_shared:
             return None
         times, now = self._reader.completion_times(state), visible_now(state.timeline)
         groups = (g for g in state.groups() if not is_replaced(g, state.replaced, now))
@@ -425,7 +425,7 @@ class Inspection:
         """Return what pending plan rewrites which file group."""
         named: dict[FileGroupId, str] = {}
         unclear = None
-        has_rings = isinstance(self._loader.config.buckets, ConsistentBuckets)
+        has_rings = ring_settings(self._loader.config.buckets) is not None
         for instant in state.timeline.pending:
             if instant.action not in SERVICE_ACTIONS:
                 continue

@@ -7,6 +7,7 @@ from typing import Any, Literal, overload
 
 from pyhudi.api.inputs import parse_upkeep
 from pyhudi.errors import HudiError, InvalidRequestError
+from pyhudi.format.table.bucket_config import ConsistentBuckets
 from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
 from pyhudi.plan.compaction import CompactionPolicy
@@ -21,6 +22,8 @@ from pyhudi.services.compaction.result import Compacted
 from pyhudi.services.compaction.run import LocalMerge, compact, compactions
 from pyhudi.services.inline import UpkeepMemory, policy_in_force, record_run
 from pyhudi.services.maintenance import UpkeepResult, archived_table, run_services
+from pyhudi.services.migration.result import Migrated
+from pyhudi.services.migration.run import migrate_buckets
 from pyhudi.services.repair import GRACE_MS, Repaired, repair_table
 from pyhudi.services.resizing.execute import Merge as MergeChildren
 from pyhudi.services.resizing.result import Resized
@@ -169,6 +172,25 @@ class Services:
         policy = policy or self._recorded(session).resize
         merge = children_in(session, spark, self._listener)
         done = resize(session, policy, dry_run=dry_run, plan_only=plan_only, merge=merge)
+        return done.or_raise()
+
+    def migrate_buckets(
+        self, buckets: ConsistentBuckets | None = None, *, spark: Any = None
+    ) -> Migrated:
+        """Turn a table of simple buckets into one of consistent buckets, or go on with it.
+
+        Partition by partition, while writers continue. New partitions get rings from its beginning
+        on. Without hash fields the columns that are hashed stay. If the process is killed, call it
+        again, without an argument, and it continues. Partitions that could not be migrated now are
+        `left` in the result, with the reason; the next call tries them again. If `spark` is a
+        session, its tasks write the new base files.
+        """
+        done = migrate_buckets(
+            self._table,
+            buckets,
+            compacts=lambda session: self._merge(session, spark),
+            merges=lambda session: children_in(session, spark, self._listener),
+        )
         return done.or_raise()
 
     def cancel_resize(self, instant: str) -> str:

@@ -20,7 +20,8 @@ from pyhudi.api.schema_update import SchemaUpdateBlock
 from pyhudi.api.services import Services, children_in, merge_in
 from pyhudi.api.writes import OVERWRITE_TOUCHED, Writing
 from pyhudi.errors import HudiError, InvalidRequestError
-from pyhudi.format.table.bucket_config import Buckets, SimpleBuckets
+from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.bucket_migration import MigratingBuckets, TableBuckets
 from pyhudi.format.table.table_config import TableType
 from pyhudi.hudi_options.read_options import parse_read_options
 from pyhudi.notebook import table_html
@@ -437,7 +438,9 @@ def _question(
     return Question(chosen, where, read_optimized, meta=meta)
 
 
-def _shown_buckets(buckets: Buckets) -> str:
+def _shown_buckets(buckets: TableBuckets) -> str:
+    if isinstance(buckets, MigratingBuckets):
+        return f"{_shown_buckets(buckets.before)}, being migrated: {_shown_buckets(buckets.after)}"
     if isinstance(buckets, SimpleBuckets):
         return f"{buckets.count:,} in each partition"
     return f"as many as each partition fills, {buckets.min:,} to {buckets.max:,}"

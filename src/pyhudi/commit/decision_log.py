@@ -22,7 +22,7 @@ from functools import partial
 from pyhudi.commit.append_rounds import AppendRounds
 from pyhudi.commit.clock import TableTimes
 from pyhudi.commit.foreign_writers import ForeignWriterDetector
-from pyhudi.commit.guard import TableLease
+from pyhudi.commit.guard import OtherSettings, TableLease
 from pyhudi.commit.proposals import (
     AlreadyDone,
     Decided,
@@ -94,9 +94,9 @@ class DecisionLog:
         zone: tzinfo | None,
         lock: Lock | None = None,
         skew_ms: int = 0,
-        lock_change: Callable[[], str | None] = lambda: None,
+        setting_change: Callable[[], OtherSettings | None] = lambda: None,
     ) -> None:
-        """`lock_change` returns how the lock recorded in the table differs from `lock` by now."""
+        """`setting_change` returns how what is recorded differs from what the process opened."""
         self.storage = storage
         self.world = world
         self.clock = StoreClock(storage, world)
@@ -112,7 +112,7 @@ class DecisionLog:
             skew_ms=skew_ms,
             zone=zone,
             now_ms=self.clock.seen_now_ms,
-            look_up=lock_change,
+            look_up=setting_change,
         )
         self._times = TableTimes(
             self.clock, zone, timeline_folder, is_shared=self.is_shared, skew_ms=skew_ms
@@ -434,7 +434,8 @@ class DecisionLog:
 
     @property
     def _facts(self) -> Facts:
-        return Facts(self.storage, self.folder, self._known or KnownLog())
+        known, is_migrating = self._known or KnownLog(), self._lease.is_migrating
+        return Facts(self.storage, self.folder, known, is_migrating)
 
     # -- step 2: the tail
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import tzinfo
 
 from pyhudi.errors import UnavailableError
@@ -21,6 +22,14 @@ from pyhudi.world import World
 SKEW_WAITS_MAX = 10
 #: How long to wait for an advisory lock.
 ADVISORY_WAIT_MS = 3_000
+
+
+@dataclass(frozen=True, slots=True)
+class OtherSettings:
+    """How what a table records differs from what a process opened it with."""
+
+    lock: str | None = None  # in words, if it is another one
+    are_buckets_migrating: bool = False  # since then: rows may be in the wrong place
 
 
 class TableLease:
@@ -35,10 +44,10 @@ class TableLease:
         skew_ms: int,
         zone: tzinfo | None,
         now_ms: Callable[[], int],
-        look_up: Callable[[], str | None] = lambda: None,
+        look_up: Callable[[], OtherSettings | None] = lambda: None,
     ) -> None:
         """`now_ms` is the time that the other engine's clock has too, but for the skew. `look_up`
-        returns how the lock recorded in the table differs from this one, if it does."""
+        returns how the settings recorded in the table differ from those of the process."""
         self._lock = lock
         self._now_ms = now_ms
         self._world = world
@@ -47,20 +56,28 @@ class TableLease:
         self._zone = zone
         self._slowest_ms = 0
         self._look_up = look_up
-        self.has_new_entries = True  # others have appended since the recorded lock was looked up
+        self.has_new_entries = True  # others have appended since the settings were looked up
+        self.other: OtherSettings | None = None  # as they were found then
 
     def change(self) -> str | None:
         """Return how the table's lock has changed; it is looked up only where that can matter."""
-        found = self._look_up() if self.has_new_entries else None
-        self.has_new_entries = found is not None
-        return found
+        self.other = self._look_up() if self.has_new_entries else None
+        self.has_new_entries = self.other is not None
+        return None if self.other is None else self.other.lock
+
+    @property
+    def is_migrating(self) -> bool:
+        """True if the table's buckets are being migrated, by the last look, since it was opened."""
+        return self.other is not None and self.other.are_buckets_migrating
 
     def may_go_on(self, held: HeldLock | None) -> bool:
         """True if this lock is still the table's, and ours. For work that no entry decides.
 
         A process that changes a lock takes it first, and has nothing to take where there is none.
         """
-        return self.is_safe(held) and (held is not None or self._look_up() is None)
+        if not self.is_safe(held):
+            return False
+        return held is not None or (found := self._look_up()) is None or found.lock is None
 
     @property
     def is_shared(self) -> bool:

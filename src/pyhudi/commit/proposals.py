@@ -47,6 +47,7 @@ class Rule(StrEnum):
     RESIZE = "a resize of its file groups has to be dealt with first"
     FOREIGN = "another engine writes this table"
     OTHER_LOCK = "the table has another lock since this process opened it"
+    MIGRATING = "the table's buckets are being migrated since the rows were placed"
     NOT_YET = "a Hudi writer has requested an instant but has not read the timeline yet"
     DENIED = "it may no longer complete"
     NOT_COPIED = "a write that completed meanwhile is not in its new buckets yet"
@@ -231,6 +232,8 @@ class Facts:
     storage: Storage
     folder: str  # of the timeline
     known: KnownLog
+    #: The table's buckets are being migrated, and this process opened it before.
+    is_migrating: bool = False
 
     def is_whole_from(self, n: int) -> bool:
         """True if every entry from number n to the log's end was seen, chained to the next."""

@@ -134,6 +134,10 @@ class Held:
         raise self.error("that another one needs")
 
 
+class MigratingError(ConflictError):
+    """The table's buckets are being migrated, and the rows were placed without knowing of it."""
+
+
 class Transaction:
     """An instant that this process has begun."""
 
@@ -357,6 +361,10 @@ class Transaction:
             return Lost(self._rolled_back(refused, loser), Retry.WRITE)
         is_foreign = refused.rule is Rule.FOREIGN  # it needs a lock first
         error = refusal_error(refused, storage.uri, self.requested)
+        if refused.rule is Rule.MIGRATING:  # no other write is in its way
+            error = MigratingError(error.what, why=error.why, next_step=error.next_step)
+            keeps = checks.keeps_files
+            return Lost(error, Retry.WRITE, keeps_files=keeps, is_counted=False)
         return Lost(error, Retry.NO if is_foreign else Retry.WRITE)
 
     def _conflicted(self, conflict: Conflict, loser: Loser, own: OwnWrite, checks: Checks) -> Lost:

@@ -414,6 +414,8 @@ class WriteCompletion:
         complete = Complete(self.requested, self.action, self.begin)
         if (no := complete.refusal(facts, live)) is not None:
             return no
+        if facts.is_migrating:
+            return Refused(Rule.MIGRATING)
         verdict = self.check.verdict(live)
         if not isinstance(verdict, Accepted):
             return _refused(verdict)

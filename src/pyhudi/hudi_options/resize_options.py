@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pyhudi.errors import CorruptTableError, InvalidRequestError
 from pyhudi.format.lock.lock_kind import LockKind
-from pyhudi.format.table.bucket_config import ConsistentBuckets
+from pyhudi.format.table.bucket_migration import ring_settings
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.hudi_options.classes import refused_option
 from pyhudi.plan.resizing.policy import ResizePolicy
@@ -67,7 +67,7 @@ def warn_of_other_resizes(settings: Mapping[str, Any], config: TableConfig) -> N
 
 
 def _no_effect(setting: str, value: Any, config: TableConfig) -> str | None:
-    if not isinstance(config.buckets, ConsistentBuckets):
+    if ring_settings(config.buckets) is None:
         return "buckets of this table are neither split nor merged"
     try:
         policy = recorded_upkeep(config).policy

@@ -33,6 +33,7 @@ from pyhudi.format.table.bucket_config import (
     ConsistentBuckets,
     SimpleBuckets,
 )
+from pyhudi.format.table.bucket_migration import MigratingBuckets, TableBuckets
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.merge_rules import COMMIT_TIME_STRATEGY, EVENT_TIME_STRATEGY, MergeMode
 from pyhudi.format.table.merge_rules import MERGE_MODE as KEPT_MERGE_MODE
@@ -320,8 +321,10 @@ def _found_table(config: TableConfig) -> dict[str, Any]:
     }
 
 
-def _found_buckets(buckets: Buckets | None) -> dict[str, Any]:
+def _found_buckets(buckets: TableBuckets | None) -> dict[str, Any]:
     match buckets:
+        case MigratingBuckets():
+            return {}  # a job may say what they were, or what they become
         case SimpleBuckets(count):
             return {"bucket_engine": SIMPLE, "bucket_count": count}
         case ConsistentBuckets(initial, least, most):

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pyhudi.format.files.file_names import FileGroupId
-from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.bucket_config import SIMPLE, SimpleBuckets
 from pyhudi.index.simple_bucket import bucket_number, bucket_of_file, file_id, key_hashes
 
 
@@ -110,7 +110,7 @@ class SimpleLayout:
 
     @property
     def hashing(self) -> tuple[str, ...]:
-        return self.buckets.hash_fields
+        return SIMPLE, *self.buckets.hash_fields
 
     def hashes(self, keys: pa.Array) -> npt.NDArray[np.int32]:
         return key_hashes(keys, self.buckets.hash_fields)

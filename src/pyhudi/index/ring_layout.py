@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.bucket_config import CONSISTENT
 from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_MAX, Ring, RingNode
 from pyhudi.index.consistent_bucket import owners, ring_ends, ring_positions
 
@@ -41,7 +42,7 @@ class RingLayout:
 
     @property
     def hashing(self) -> tuple[str, ...]:
-        return self.hash_fields
+        return CONSISTENT, *self.hash_fields
 
     @cached_property
     def _ends(self) -> npt.NDArray[np.int32]:

@@ -12,6 +12,7 @@ from enum import Enum
 import pyarrow as pa
 
 from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
+from pyhudi.format.table.bucket_migration import MigratingBuckets, agrees
 from pyhudi.format.table.column_owners import RANK_COLUMN
 from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.format.table.table_config import TableConfig
@@ -22,6 +23,11 @@ _COLUMNS_MAX = 5  # of a schema that is wholly different, in an error
 
 def definition_differences(requested: TableDefinition, found: TableConfig) -> tuple[str, ...]:
     """Return a phrase for each choice that differs from the table's; () if none does."""
+    buckets, strategy = (found.buckets, found.conflict_strategy)
+    if agrees(buckets, requested.buckets):
+        buckets = requested.buckets
+    if isinstance(found.buckets, MigratingBuckets):
+        strategy = _judged_by(requested, found)  # it follows from the kind of buckets
     compared: dict[str, tuple[object, object]] = {
         "owners of columns": (
             "declared" if RANK_COLUMN in found.ordering_fields else "none",
@@ -37,9 +43,9 @@ def definition_differences(requested: TableDefinition, found: TableConfig) -> tu
         "merge mode": (found.merge_mode, requested.merge_mode),
         "hive style partitions": (found.hive_style, requested.hive_style),
         "URL encoded partitions": (found.url_encode, requested.url_encode),
-        "buckets": (found.buckets, requested.buckets),
+        "buckets": (buckets, requested.buckets),
         "concurrency mode": (found.concurrency, requested.concurrency),
-        "conflict strategy": (found.conflict_strategy, _judged_by(requested, found)),
+        "conflict strategy": (strategy, _judged_by(requested, found)),
         "lock": (found.lock, requested.lock),
         "address of the lock": (found.lock_address, requested.lock_address),
     }
@@ -88,6 +94,8 @@ def _shown(value: object) -> str:
         case ConsistentBuckets(initial, least, most, hash_fields):
             shown = f"consistent from {initial} (min={least}, max={most})"
             return f"{shown} by {', '.join(hash_fields)}"
+        case MigratingBuckets(before, after):
+            return f"{_shown(before)}, being migrated to {_shown(after)}"
         case tuple():
             return ", ".join(value) or "none"
         case Enum():

@@ -18,9 +18,9 @@ from pyhudi.format.lock.lock_properties import LOCK_PROVIDER, has_recorded_lock,
 from pyhudi.format.table.bucket_config import (
     BUCKET_COUNT,
     Buckets,
-    ConsistentBuckets,
     is_extendible,
 )
+from pyhudi.format.table.bucket_migration import agrees, ring_settings
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.merge_rules import MergeMode
 from pyhudi.format.table.properties import TableProperties
@@ -62,9 +62,10 @@ def with_overrides(
                 next_step="Write buckets=8, or buckets=pyhudi.ConsistentBuckets()",
             )
         resolved = buckets.resolved(config.record_key_fields)
-        if config.buckets not in (None, resolved):
+        if config.buckets is None:
+            config = replace(config, buckets=resolved)
+        elif not agrees(config.buckets, resolved):
             raise _contradiction("buckets", resolved, config.buckets)
-        config = replace(config, buckets=resolved)
     if lock is not None:
         if has_recorded_lock(config) and lock is not config.lock:
             raise _contradiction("lock", lock.value, config.lock.value, _OR_USE_LOCK)
@@ -157,7 +158,7 @@ def _obstacles(config: TableConfig) -> dict[str, bool]:
         ),
         "its buckets are those of extendible hashing": is_extendible(config.properties),
         "it is copy on write, and its buckets are those of consistent hashing": (
-            copy_on_write and isinstance(config.buckets, ConsistentBuckets)
+            copy_on_write and ring_settings(config.buckets) is not None
         ),
         "it is copy on write, and its concurrency mode is non-blocking": (
             copy_on_write and config.concurrency is ConcurrencyMode.NON_BLOCKING

@@ -22,7 +22,7 @@ from pyhudi.commit.rollback import ROLLED_BACK_ACTIONS, FailedWriteRecovery
 from pyhudi.commit.write_ids import WRITE_ID_FOLDER
 from pyhudi.format.files.file_names import parse_data_file
 from pyhudi.format.paths import file_name
-from pyhudi.format.table.bucket_config import ConsistentBuckets
+from pyhudi.format.table.bucket_migration import ring_settings
 from pyhudi.format.table.ring_file import FIRST_INSTANT, RingFileName, ring_path
 from pyhudi.format.timeline.decision_entry import STAGED_FOLDER, closed_path
 from pyhudi.format.timeline.instant import (
@@ -311,6 +311,6 @@ def repair_table(
     With `is_whole`, list all data files and remove those of instants that are on no timeline, too.
     """
     with session.exclusive:
-        has_rings = isinstance(session.config.buckets, ConsistentBuckets)
+        has_rings = ring_settings(session.config.buckets) is not None
         repair = Repair(session.log, session.recovery, grace_ms=grace_ms, has_rings=has_rings)
         return repair.run(frozenset(session.own), is_whole=is_whole)

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from pyhudi.errors import TableExistsError, UnavailableError
 from pyhudi.format.avro.schema import decode_arrow_schema
+from pyhudi.format.table.bucket_migration import target_of
 from pyhudi.format.table.properties import decode_table_properties
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.plan.new_table import table_properties
@@ -68,7 +69,7 @@ def create_table_files(
     if "lock" in left_open:
         definition = replace(definition, lock=found.lock, lock_address=found.lock_address)
     if "buckets" in left_open and found.buckets is not None:
-        definition = replace(definition, buckets=found.buckets)
+        definition = replace(definition, buckets=target_of(found.buckets))
     _refuse_differences(storage, definition, found)
     return found
 

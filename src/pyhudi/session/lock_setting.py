@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from pyhudi.errors import ConflictError, UnavailableError
+from pyhudi.commit.guard import OtherSettings
+from pyhudi.errors import ConflictError, InvalidRequestError, UnavailableError
 from pyhudi.format.lock.lock_address import LockAddress
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.lock.lock_properties import (
@@ -22,6 +23,7 @@ from pyhudi.format.lock.lock_properties import (
     with_lock,
 )
 from pyhudi.format.table.bucket_config import ConsistentBuckets
+from pyhudi.format.table.bucket_migration import MigratingBuckets, is_outdated
 from pyhudi.format.table.conflict_strategy import CONFLICT_STRATEGY, Strategy, ring_strategy
 from pyhudi.format.table.properties import TableProperties
 from pyhudi.format.table.table_config import LOCK_KIND, TableConfig
@@ -59,14 +61,18 @@ def under_recorded_lock(
         yield
 
 
-def lock_change(storage: Storage, opened: TableConfig, data: bytes | None) -> str | None:
-    """Return how the recorded lock differs from the one with which the table was opened, or None.
+def setting_change(
+    storage: Storage, opened: TableConfig, data: bytes | None
+) -> OtherSettings | None:
+    """Return how the table's settings differ from those with which it was opened, or None.
 
     `data` are the properties as they were then: mostly they have not changed.
     """
     if data is not None and load_properties_file(storage) == data:
         return None
-    return difference(load_config(storage), opened)
+    now = load_config(storage)
+    lock, are_migrating = difference(now, opened), is_outdated(opened.buckets, now.buckets)
+    return OtherSettings(lock, are_migrating) if lock or are_migrating else None
 
 
 def difference(now: TableConfig, opened: TableConfig) -> str | None:
@@ -145,6 +151,8 @@ def _with_other_lock(
 ) -> dict[str, str]:
     wanted = _with_strategy(with_lock(values, kind, address), kind)
     now = TableConfig.of(TableProperties(values))
+    if kind.is_shared and isinstance(now.buckets, MigratingBuckets):
+        raise _is_migrating(now, kind)
     is_as_before = (now.lock, now.lock_address) == (before.lock, before.lock_address)
     if values != wanted and not is_as_before:
         raise ConflictError(
@@ -164,6 +172,14 @@ def _with_strategy(values: dict[str, str], kind: LockKind) -> dict[str, str]:
     if not (kind.is_shared and is_usual and isinstance(config.buckets, ConsistentBuckets)):
         return values
     return {**values, CONFLICT_STRATEGY: ring_strategy(kind).class_name}
+
+
+def _is_migrating(now: TableConfig, kind: LockKind) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"the lock of the table {now.name!r} was not changed to {kind.value!r}",
+        why="its buckets are being migrated, and a Hudi writer would put rows into the wrong ones",
+        next_step="Finish the migration with table.services.migrate_buckets(), and repeat the call",
+    )
 
 
 def _opened(

@@ -16,11 +16,12 @@ from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.format.lock.lock_address import LockAddress
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import BUCKET_COUNT, Buckets
+from pyhudi.format.table.bucket_migration import MigratingBuckets
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.plan.writable import refuse_unwritable, with_overrides
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.session.bucket_discovery import found_buckets, refuse_other_kind
-from pyhudi.session.lock_setting import is_first_lock, lock_change, record_lock, recorded_lock
+from pyhudi.session.lock_setting import is_first_lock, record_lock, recorded_lock, setting_change
 from pyhudi.session.missing_timeline import require_timeline
 from pyhudi.session.properties import load_properties_file
 from pyhudi.session.session import TableSession
@@ -134,6 +135,7 @@ class OpenTable:
             self._found = self._found or found_buckets(loader)
             config = replace(config, buckets=self._found)
         elif self._found != config.buckets:
+            assert not isinstance(config.buckets, MigratingBuckets), "a migration is recorded"
             refuse_other_kind(loader, config.buckets)
             self._found = config.buckets
         return config
@@ -152,7 +154,7 @@ class OpenTable:
                 self.storage, self.world, config, ignore_unusable=self._ignores_unfit
             ),
             skew_ms=config.clock_skew_ms if config.lock.is_shared else 0,
-            lock_change=partial(lock_change, self.storage, config, data),
+            setting_change=partial(setting_change, self.storage, config, data),
         )
 
     def _require_true_store(self, config: TableConfig) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.rollback_targets import RollbackTargets
@@ -173,16 +174,19 @@ class RingGroups:
         self._forget_resized()
         if not is_sent:
             return Routing(RingsOfWrite(self, creates=creates))
-        pinned = PinnedRings(self._storage, self._buckets, self._pinned(), creates=creates)
+        pinned = PinnedRings(self._storage, self._buckets, self.pinned(), creates=creates)
         return Routing(pinned, self._carried())
 
     def gathering(self, partitions: Iterable[str]) -> RingLayout:
         rings = (self.existing(partition).ring for partition in partitions)
         return RingLayout(coarsest_ring(rings), self._buckets.hash_fields)
 
-    def _pinned(self) -> Mapping[str, InstantTime]:
-        """Return the instant of the ring in force of every partition that has one."""
-        if self._pins is None:
+    def pinned(self, *, anew: bool = False) -> Mapping[str, InstantTime]:
+        """Return the instant of the ring in force of every partition that has one.
+
+        Partitions that are new since they were listed are missing, unless they are listed anew.
+        """
+        if self._pins is None or anew:
             files = load_all_ring_files(self._storage)
             found = {partition: self._rings.in_force(some) for partition, some in files.items()}
             self._pins = {p: in_force for p, in_force in found.items() if in_force is not None}
@@ -249,6 +253,13 @@ class RingGroups:
         return replaced_for_good(group) if is_on_ring else resized(group)
 
 
+class _Laid(Protocol):
+    """Lays partitions out."""
+
+    def layout(self, partition: str, size: float = 0) -> BucketLayout: ...
+    def existing(self, partition: str) -> BucketLayout: ...
+
+
 @dataclass(frozen=True)
 class RingsOfWrite:
     """The ring that each partition has when a write first meets it there.
@@ -257,12 +268,12 @@ class RingsOfWrite:
     rows that are there, none is created.
     """
 
-    groups: RingGroups
+    groups: _Laid
     creates: bool
-    _met: dict[str, RingLayout] = field(default_factory=dict, compare=False)
+    _met: dict[str, BucketLayout] = field(default_factory=dict, compare=False)
     shared: None = None
 
-    def layout(self, partition: str, size: float = 0) -> RingLayout:
+    def layout(self, partition: str, size: float = 0) -> BucketLayout:
         if (met := self._met.get(partition)) is None:
             groups = self.groups
             met = groups.layout(partition, size) if self.creates else groups.existing(partition)

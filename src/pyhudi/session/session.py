@@ -10,12 +10,14 @@ from typing import Any
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.format.table.bucket_config import ConsistentBuckets
+from pyhudi.format.table.bucket_migration import MigratingBuckets, ring_settings
 from pyhudi.format.table.table_config import TableConfig, TableType
 from pyhudi.format.timeline.instant import Action
 from pyhudi.read.current_state import CurrentState
 from pyhudi.read.load import TableLoader
 from pyhudi.session.bucket_groups import BucketGroups
 from pyhudi.session.bucket_sizes import BucketSizes
+from pyhudi.session.migrating_groups import MigratingGroups
 from pyhudi.session.replaced_groups import ReplacedGroups
 from pyhudi.session.ring_groups import RingGroups
 from pyhudi.session.simple_groups import SimpleGroups
@@ -86,8 +88,8 @@ class TableSession:
 
     @property
     def can_resize(self) -> bool:
-        """True if the table's buckets split and merge, and no Hudi writer shares it."""
-        return isinstance(self.config.buckets, ConsistentBuckets) and not self.log.is_shared
+        """True if buckets of the table split and merge, and no Hudi writer shares it."""
+        return ring_settings(self.config.buckets) is not None and not self.log.is_shared
 
     @property
     def action(self) -> Action:
@@ -106,6 +108,8 @@ class TableSession:
 def _groups(
     config: TableConfig, loader: TableLoader, log: DecisionLog, replaced: ReplacedGroups
 ) -> BucketGroups:
+    if isinstance(config.buckets, MigratingBuckets):
+        return MigratingGroups(log.storage, config, loader, log, replaced)
     if isinstance(config.buckets, ConsistentBuckets):
         return RingGroups(log.storage, config, loader, log, replaced)
     return SimpleGroups(log.storage, config, log, replaced)

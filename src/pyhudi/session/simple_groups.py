@@ -12,13 +12,16 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from pyhudi.commit.decision_log import DecisionLog
-from pyhudi.errors import CorruptTableError, UnsupportedTableError
+from pyhudi.commit.transaction import MigratingError
+from pyhudi.errors import CorruptTableError, HudiError, UnsupportedTableError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import BUCKET_COUNT, SimpleBuckets
+from pyhudi.format.table.bucket_migration import is_outdated
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.index.layout import BucketLayout, SimpleLayout, SimpleRule
 from pyhudi.index.routing import Routing
 from pyhudi.index.simple_bucket import bucket_of_file
+from pyhudi.read.load import load_config
 from pyhudi.session.live_groups import committed_groups, live_slices, replaced_for_good
 from pyhudi.session.replaced_groups import ReplacedGroups
 from pyhudi.storage.protocol import Storage
@@ -35,13 +38,21 @@ class SimpleGroups:
     """The layouts of partitions in which every bucket has a file group."""
 
     def __init__(
-        self, storage: Storage, config: TableConfig, log: DecisionLog, replaced: ReplacedGroups
+        self,
+        storage: Storage,
+        config: TableConfig,
+        log: DecisionLog,
+        replaced: ReplacedGroups,
+        *,
+        knows_migration: bool = False,
     ) -> None:
+        """`knows_migration`: partitions that have a ring by now are none of its concern."""
         self._storage = storage
         self._config = config
         self._log = log
         self._replaced = replaced
         self._known: dict[str, SimpleLayout] = {}
+        self._looks_again = not knows_migration
 
     @property
     def rule(self) -> SimpleRule:
@@ -95,6 +106,10 @@ class SimpleGroups:
         self._forget_replaced()
         return [partition for partition in partitions if partition not in self._known]
 
+    def forget(self) -> None:
+        """Forget the partitions that were loaded: what replaced their groups may be archived."""
+        self._known.clear()
+
     def _load(self, partition: str) -> None:
         path = _groups_path(partition)
         try:
@@ -119,7 +134,7 @@ class SimpleGroups:
         layout = self.rule.layout(partition)
         found: dict[int, str] = {}
         for file_id in committed_groups(self._storage, self._log, self._replaced, partition):
-            ordinal = layout.ordinal(file_id)
+            ordinal = self._ordinal(layout, file_id)
             if ordinal >= layout.size or found.setdefault(ordinal, file_id) != file_id:
                 raise out_of_place(partition, file_id, layout.size)
         return found
@@ -161,14 +176,34 @@ class SimpleGroups:
         taken: set[tuple[str, int]] = set()
         for group in slices:
             layout = self.rule.layout(group.partition)
-            ordinal = layout.ordinal(group.file_id)
+            ordinal = self._ordinal(layout, group.file_id)
             if (group.partition, ordinal) in taken or ordinal >= layout.size:
                 raise out_of_place(group.partition, group.file_id, layout.size)
             taken.add((group.partition, ordinal))
         return slices
 
-    def error_of_replaced(self, groups: Collection[FileGroupId]) -> UnsupportedTableError:
-        return replaced_for_good(min(groups))
+    def _ordinal(self, layout: SimpleLayout, file_id: str) -> int:
+        """Return the bucket of a file group; MigratingError if the partition has a ring by now."""
+        try:
+            return layout.ordinal(file_id)
+        except UnsupportedTableError as error:
+            raise self._migrated() or error from None
+
+    def error_of_replaced(self, groups: Collection[FileGroupId]) -> HudiError:
+        return self._migrated() or replaced_for_good(min(groups))
+
+    def _migrated(self) -> MigratingError | None:
+        """Return an error if the table is being migrated since it was opened."""
+        if not self._looks_again:
+            return None
+        now = load_config(self._storage)
+        if not is_outdated(self._config.buckets, now.buckets):
+            return None
+        return MigratingError(
+            f"the table {now.name!r} has to be opened again",
+            why="its buckets are being migrated since this process opened it",
+            next_step="Write again",
+        )
 
     def _other_count(self, written: int, path: str) -> CorruptTableError:
         """With another number of buckets, known keys would get second rows in other buckets."""

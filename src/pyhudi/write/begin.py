@@ -2,26 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 
 from pyhudi.commit.transaction import Transaction, preparing
 from pyhudi.commit.validation import Checks
 from pyhudi.conflict.schema_to_record import TableSchemaText, WriteSchemas
+from pyhudi.format.table.bucket_migration import MigratingBuckets, begun_properties
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.session.open import OpenTable
+from pyhudi.session.properties import update_properties
 from pyhudi.session.session import TableSession
 from pyhudi.timeline.timeline import WRITE_ACTIONS
 from pyhudi.write.files.spec import Part, WriteSpec
 from pyhudi.write.result import commit_metadata
 
+#: What the commits of the begin and the end of a migration of buckets carry.
+MIGRATION_KEY: Final = "pyhudi.migration"
+
 
 def ready(table: OpenTable) -> TableSession:
     """Open the table for a write, and roll back what failed writers left."""
-    session = table.session()
+    session = begun_migration(table, table.session())
     session.recover()
+    return session
+
+
+def begun_migration(table: OpenTable, session: TableSession) -> TableSession:
+    """Begin the migration of the table's buckets if it is announced; return the session then.
+
+    First an entry of the log, a write without rows, then the properties: see
+    `format.table.bucket_migration`. Any process does it, so none waits for one that died between.
+    """
+    while isinstance(session.config.buckets, MigratingBuckets) and (
+        session.config.buckets.is_announced
+    ):
+        rings = session.config.buckets.after
+        commit_nothing(session, "the migration of the buckets", {MIGRATION_KEY: f"to {rings}"})
+        update_properties(table.storage, begun_properties, table.world)
+        session = table.session()
     return session
 
 
@@ -76,9 +99,14 @@ def make_beginning(session: TableSession) -> None:
         commit_nothing(session, "the table")
 
 
-def commit_nothing(session: TableSession, what: str) -> None:
-    """Commit a write without rows. `what` names the thing that it prepares."""
+def commit_nothing(
+    session: TableSession, what: str, extra: Mapping[str, str] | None = None
+) -> None:
+    """Commit a write without rows. `what` names the thing that it prepares.
+
+    Its commit carries `extra`.
+    """
     with begun(session) as transaction, preparing(what):
         schemas = WriteSchemas(session.schema.now(), None)
-        metadata = commit_metadata([], "UPSERT")
+        metadata = replace(commit_metadata([], "UPSERT"), extra_metadata=dict(extra or {}))
         transaction.complete(metadata, Checks(schemas=schemas)).or_raise()

@@ -27,6 +27,8 @@ from pyhudi.commit.transaction import Lost, Transaction
 from pyhudi.commit.validation import SchemaConflict
 from pyhudi.errors import HudiError
 from pyhudi.format.files.file_names import WriteToken
+from pyhudi.format.table.bucket_config import BUCKET_COUNT
+from pyhudi.format.table.bucket_migration import MigratingBuckets, is_outdated
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.progress import ProgressBoard
 from pyhudi.session.lock_setting import difference
@@ -72,8 +74,10 @@ class DetachedWrite:
 
     def table(self, world: World) -> OpenTable:
         """Open the table in this process, with the lock that is recorded since the write began."""
-        overrides = Overrides(self.plan.files.config.buckets)
-        return OpenTable(self.storage, world, self.settings, overrides)
+        config = self.plan.files.config
+        given = None if BUCKET_COUNT in config.properties.values else config.buckets
+        assert not isinstance(given, MigratingBuckets), "a migration is recorded"
+        return OpenTable(self.storage, world, self.settings, Overrides(given))
 
 
 # ---- the begin
@@ -183,6 +187,10 @@ def complete(write: DetachedWrite, table: OpenTable, stats: Sequence[WriteStat])
         has_rows = session.is_mor and intent.adds_rows and intent.reads is Reads.NOTHING
         try:
             _require_same_lock(write, session)
+            if is_outdated(plan.files.config.buckets, session.config.buckets):
+                if not has_rows:
+                    raise _is_migrating(write)
+                return _written_again(table, session, write, transaction, stats)
             stats = finish(session, plan, list(stats))
             done = complete_write(session, transaction, plan, stats, keeps_files=has_rows)
             ended, files = done.outcome, done.files
@@ -204,9 +212,9 @@ def _written_again(
     lost: Transaction,
     stats: Sequence[WriteStat],
 ) -> WriteResult:
-    """Write the rows again in this process, since a resize has overtaken the write.
+    """Write the rows again in this process, since a resize or a migration has overtaken the write.
 
-    Other conflicts are left to the caller, who can write again. A resize is nothing that he has to
+    Other conflicts are left to the caller, who can write again. These are nothing that he has to
     know of.
     """
     session.own.add(write.requested)
@@ -242,6 +250,10 @@ def _require_same_lock(write: DetachedWrite, session: TableSession) -> None:
     if (change := difference(session.config, write.plan.files.config)) is not None:
         refused = Refused(Rule.OTHER_LOCK, detail=change)
         raise refusal_error(refused, write.storage.uri, write.requested)
+
+
+def _is_migrating(write: DetachedWrite) -> HudiError:
+    return refusal_error(Refused(Rule.MIGRATING), write.storage.uri, write.requested)
 
 
 def abandon(write: DetachedWrite, world: World) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from pyhudi.commit.concurrent import SEED_KEY
-from pyhudi.commit.transaction import Completed, Held, Lost, preparing
+from pyhudi.commit.transaction import Completed, Held, Lost, MigratingError, preparing
 from pyhudi.commit.validation import Checks
 from pyhudi.conflict.rules import Retry
 from pyhudi.conflict.schema_to_record import TableSchemaText, WriteSchemas
@@ -57,7 +57,7 @@ def seed_missing(
         if not missing:
             break
         ended = _seed(session, missing, schema)
-        if isinstance(ended, Lost) and ended.retry is Retry.NO:
+        if isinstance(ended, Lost) and _is_final(ended):
             ended.or_raise()
         # Else they are seeded, or another writer seeded one of them first.
     else:
@@ -70,6 +70,11 @@ def seed_missing(
         )
     for partition, ids in found.items():
         groups.keep(partition, ids)
+
+
+def _is_final(lost: Lost) -> bool:
+    """True if another attempt of this session would be lost in the same way."""
+    return lost.retry is Retry.NO or isinstance(lost.error, MigratingError)
 
 
 def _missing(

@@ -50,7 +50,7 @@ def current_slices(
     Called after the instant began: what completes from then on is found by the check for conflicts.
     If the slices are to be rewritten, none may lack a file.
     """
-    state = state or session.current.load()
+    state = state or state_and_rings(session)
     times = CompletionTimes(state.timeline)
     if are_rewritten:
         refuse_known_losses(session.loader, state, times)

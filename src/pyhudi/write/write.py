@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pyhudi.commit.transaction import Completed, Lost, Transaction
+from pyhudi.commit.transaction import Completed, Lost, MigratingError, Transaction
 from pyhudi.commit.validation import SchemaConflict
 from pyhudi.commit.write_ids import TakenOverError
 from pyhudi.conflict.rules import Retry
@@ -83,11 +83,13 @@ class _Write:
         self._started = table.world.elapsed_ms() if began_ms is None else began_ms
         self._retries = Retries(table)
         self._checked: TableState | None = None  # in which none of the keys exists
+        self._has_run = False  # the executor has begun to use up its rows
 
     def run(self, session: TableSession) -> WriteResult:
         ended = self._attempted(session, None)
         while isinstance(ended, Lost):
-            if not self._executor.can_repeat or not self._retries.may_follow(ended):
+            can_repeat = self._executor.can_repeat or not self._has_run
+            if not can_repeat or not self._retries.may_follow(ended):
                 ended.or_raise()
             ended = self._attempted(session, ended)
         return ended
@@ -100,6 +102,8 @@ class _Write:
             return self._attempt(session)
         except (TakenOverError, ConcurrentSchemaEvolutionError) as error:
             return Lost(error, Retry.NO)
+        except MigratingError as error:
+            return Lost(error, Retry.WRITE, is_counted=False)
         except ConflictError as error:
             return Lost(error, Retry.WRITE)
 
@@ -140,22 +144,24 @@ class _Write:
             seed_missing(session, prepared.partitions, schema=own)
             plan = plan_write(session, intent, spec, schemas, prepared)
             watch = Watch(session, transaction, intent, can_rebase=can_rebase)
+            self._has_run = True
             stats = run(plan, watch)
             if isinstance(stats, Lost):
                 return stats
-            stats = finish(session, plan, stats)
-            return self._completed(session, transaction, plan, stats)
+            try:
+                stats = finish(session, plan, stats)
+            except MigratingError as error:  # its files have all rows
+                lost = Lost(error, Retry.WRITE, keeps_files=True, is_counted=False)
+                return self._ended(transaction, lost, WrittenFiles(tuple(stats), tuple(stats)))
+            keeps_files = self._executor.can_rebase
+            end = complete(session, transaction, plan, stats, keeps_files=keeps_files)
+            return self._ended(transaction, end.outcome, end.files)
 
-    def _completed(
-        self,
-        session: TableSession,
-        transaction: Transaction,
-        plan: WritePlan,
-        stats: list[WriteStat],
+    def _ended(
+        self, transaction: Transaction, ended: Completed | Lost, files: WrittenFiles
     ) -> WriteResult | Lost:
+        """Return the result, or what becomes of a write that was lost."""
         executor = self._executor
-        done = complete(session, transaction, plan, stats, keeps_files=executor.can_rebase)
-        ended, files = done.outcome, done.files
         if isinstance(ended, Completed):
             return self._result(transaction, ended, files)
         if not executor.can_rebase or not ended.keeps_files or not self._retries.may_follow(ended):

@@ -19,11 +19,12 @@ from pyhudi.api.ring_pictures.views import RingView, change_views, ring_view, wi
 from pyhudi.errors import CorruptTableError, InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.bucket_migration import MigratingBuckets
 from pyhudi.format.table.ring_file import FIRST_INSTANT, Ring, RingFiles
 from pyhudi.format.timeline.instant import Action, InstantTime, is_instant_time
 from pyhudi.format.timeline.resize_plan import GroupChange, ResizePlan
 from pyhudi.notebook import readable_time
-from pyhudi.plan.resizing.changes import ResizePreview
+from pyhudi.plan.resizing.changes import ResizeChange, ResizePreview
 from pyhudi.plan.resizing.rings import ring_before, rings_after
 from pyhudi.read.load import TableLoader
 from pyhudi.read.plan import AtCompletion, Reader
@@ -133,7 +134,8 @@ class RingPictures:
     # -- before and after
 
     def _previewed(self, state: TableState, ring: Ring, preview: ResizePreview) -> RingPicture:
-        changes = [each for each in preview.changes if each.partition == ring.partition]
+        resized = (each for each in preview.changes if isinstance(each, ResizeChange))
+        changes = [each for each in resized if each.partition == ring.partition]
         if not changes:
             partitions = sorted({change.partition for change in preview.changes})
             raise InvalidRequestError(
@@ -234,6 +236,12 @@ class RingPictures:
 
 
 def _without_ring(state: TableState, partition: str) -> InvalidRequestError:
+    if partition in state.partitions and isinstance(state.config.buckets, MigratingBuckets):
+        return InvalidRequestError(
+            f"partition {partition!r} has no ring",
+            why="the table is being migrated, and the buckets of this partition are still simple",
+            next_step="Go on with table.services.migrate_buckets()",
+        )
     others = sorted(path for path in state.partitions if path != partition)
     is_left_out = partition == "" and bool(others)
     return InvalidRequestError(

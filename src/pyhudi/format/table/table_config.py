@@ -15,7 +15,8 @@ from typing import Final, Self
 
 from pyhudi.format.lock.lock_address import LockAddress, recorded_lock_address
 from pyhudi.format.lock.lock_kind import LockKind
-from pyhudi.format.table.bucket_config import Buckets, ConsistentBuckets, buckets_of
+from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.bucket_migration import TableBuckets, table_buckets
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode, concurrency_of
 from pyhudi.format.table.conflict_strategy import CONFLICT_STRATEGY, Strategy, parse_strategy
 from pyhudi.format.table.merge_rules import (
@@ -143,7 +144,7 @@ class TableConfig:
     metadata_partitions_inflight: tuple[str, ...]
     bootstrap_base_path: str | None
     legacy_payload_class: str | None
-    buckets: Buckets | None  # with every hashed column named; None if the table records none
+    buckets: TableBuckets | None  # with every hashed column named; None if the table records none
     concurrency: ConcurrencyMode | None
     lock: LockKind
     lock_address: LockAddress | None  # of a lock that is in a service; None if none is recorded
@@ -194,7 +195,7 @@ class TableConfig:
             metadata_partitions_inflight=properties.names(METADATA_PARTITIONS_INFLIGHT),
             bootstrap_base_path=properties.text(BOOTSTRAP_BASE_PATH),
             legacy_payload_class=properties.text(LEGACY_PAYLOAD_CLASS),
-            buckets=buckets_of(properties, record_key),
+            buckets=table_buckets(properties, record_key),
             concurrency=concurrency_of(properties),
             lock=_lock_kind(properties),
             lock_address=recorded_lock_address(_lock_kind(properties), properties),
@@ -220,7 +221,7 @@ class TableConfig:
         UnsupportedTableError if it is one that pyhudi does not have.
         """
         found = parse_strategy(self.properties.text(CONFLICT_STRATEGY))
-        is_numbered = not isinstance(self.buckets, ConsistentBuckets)
+        is_numbered = self.buckets is None or isinstance(self.buckets, SimpleBuckets)
         return found if is_numbered or found is not Strategy.BUCKET else Strategy.SIMPLE
 
     @property

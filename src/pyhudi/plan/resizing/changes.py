@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyhudi.format.files.file_names import FileGroupId
-from pyhudi.format.table.ring_file import Ring
+from pyhudi.format.table.ring_file import NodeTag, Ring, RingNode, initial_ring
 from pyhudi.format.timeline.resize_plan import GroupChange, InputSlice, ResizePlan
 from pyhudi.index.ring_changes import merge, split
 from pyhudi.plan.compaction import group_name, metrics_of
@@ -44,6 +44,10 @@ class ResizeChange:
     def is_split(self) -> bool:
         return len(self.nodes) == 1
 
+    def is_on(self, ring: Ring | None) -> bool:
+        """True if the change can be made on the ring that is in force now."""
+        return ring is not None and ring.instant == self.ring.instant
+
     def planned(self, new_ids: Iterator[str]) -> GroupChange:
         """Return the change as a plan has it; each new bucket takes the next file id prefix."""
         if self.is_split:
@@ -58,6 +62,44 @@ class ResizeChange:
             change.children,
             _metrics(self.slices),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRing:
+    """The simple buckets of a partition become the nodes of its first ring."""
+
+    partition: str
+    slices: tuple[FileSlice, ...]  # of each bucket, by number
+    parts: int  # how many nodes the ring gets
+    points: tuple[int, ...] = ()  # no sample is needed
+
+    @property
+    def inputs(self) -> tuple[FileGroupId, ...]:
+        return tuple(FileGroupId(self.partition, slice_.file_id) for slice_ in self.slices)
+
+    @property
+    def bytes(self) -> int:
+        return sum(slice_.bytes for slice_ in self.slices)
+
+    @property
+    def nodes(self) -> range:
+        """The numbers of the buckets, all of them."""
+        return range(len(self.slices))
+
+    @property
+    def is_split(self) -> bool:
+        return False
+
+    def is_on(self, ring: Ring | None) -> bool:
+        """True if the partition has no ring yet."""
+        return ring is None
+
+    def planned(self, new_ids: Iterator[str]) -> GroupChange:
+        """Return the change as a plan has it; each node takes the next file id prefix."""
+        places = (node.position for node in initial_ring(self.partition, self.parts).nodes)
+        children = (RingNode(place, next(new_ids), NodeTag.REPLACE) for place in places)
+        inputs = tuple(map(_input_slice, self.slices))
+        return GroupChange(self.partition, 0, inputs, tuple(children), _metrics(self.slices))
 
 
 def _input_slice(slice_: FileSlice) -> InputSlice:
@@ -84,7 +126,7 @@ class LeftAlone:
 class ResizePreview:
     """What a resize would do with each bucket that it looked at."""
 
-    changes: tuple[ResizeChange, ...]
+    changes: tuple[ResizeChange | FirstRing, ...]
     left: tuple[LeftAlone, ...]
     later: int = 0  # partitions that were not looked at, because the plan is full
 
@@ -136,9 +178,12 @@ class ResizePreview:
         return "\n".join(lines)
 
 
-def _change_line(change: ResizeChange) -> str:
+def _change_line(change: ResizeChange | FirstRing) -> str:
     size = readable(change.bytes, "B")
     first = group_name(change.inputs[0])
+    if isinstance(change, FirstRing):
+        into = counted(change.parts, "bucket")
+        return f"partition {change.partition!r}: {size}, to a ring of {into}"
     if change.is_split:
         return f"{first}: {size}, split into {change.parts}{change.note}"
     return f"{first} and {counted(len(change.nodes) - 1, 'neighbour')}: {size}, merged into one"
@@ -152,7 +197,9 @@ def _left_line(why: str, left: Sequence[LeftAlone]) -> str:
     return f"{counted(len(left), 'bucket')} such as {group_name(first.group)} ({size}): {why}"
 
 
-def all_left(change: ResizeChange, why: str, *, is_too_much: bool = False) -> Iterator[LeftAlone]:
+def all_left(
+    change: ResizeChange | FirstRing, why: str, *, is_too_much: bool = False
+) -> Iterator[LeftAlone]:
     """Return the buckets of a change that is not made, each with the reason."""
     for group, slice_ in zip(change.inputs, change.slices, strict=True):
         yield LeftAlone(group, slice_.bytes, why, is_too_much)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.ring_file import Ring
 from pyhudi.plan.compaction import PendingPlans
-from pyhudi.plan.resizing.changes import ResizeChange, ResizePreview
+from pyhudi.plan.resizing.changes import FirstRing, ResizeChange, ResizePreview
 from pyhudi.plan.resizing.choose import in_partition
 from pyhudi.table.file_group import FileGroupFiles, FileSlice
 from pyhudi.table.state import TableState
@@ -46,13 +46,12 @@ def rebased(preview: ResizePreview, now: FactsNow) -> ResizePreview:
 
 
 def _overtaken(
-    change: ResizeChange, now: FactsNow, holder: Callable[[FileGroupId], str | None]
+    change: ResizeChange | FirstRing, now: FactsNow, holder: Callable[[FileGroupId], str | None]
 ) -> str | None:
     """Return what has overtaken a change; None if nothing has."""
     if plan := now.clusterings.get(change.partition):
         return in_partition(plan)
-    ring = now.rings.get(change.partition)
-    if ring is None or ring.instant != change.ring.instant:
+    if not change.is_on(now.rings.get(change.partition)):
         return "its partition was resized a moment ago"
     for group in change.inputs:
         if (held := holder(group)) is not None:

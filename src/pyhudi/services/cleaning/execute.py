@@ -28,7 +28,7 @@ from pyhudi.errors import (
     HudiError,
     UnsupportedTableError,
 )
-from pyhudi.format.table.bucket_config import ConsistentBuckets
+from pyhudi.format.table.bucket_migration import ring_settings
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.plan_files import CLEANER_PLAN, CleanerPlan
 from pyhudi.format.timeline.service_metadata import encode_clean_metadata
@@ -225,7 +225,7 @@ class Cleanings(PlannedAction[_Plan, int, Cleaned]):
 
     def _outlived(self, facts: CleanFacts, plan: _Plan) -> Iterator[str]:
         """Yield what goes of rings whose buckets this plan removes."""
-        if not isinstance(facts.state.config.buckets, ConsistentBuckets):
+        if ring_settings(facts.state.config.buckets) is None:
             return
         replaced = {group_of(path) for path in plan.going} & facts.state.replaced.keys()
         for partition in sorted({partition for partition, _ in replaced}):

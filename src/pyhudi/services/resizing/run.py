@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any, TypeVar
 
 from pyhudi.commit.pending_plans import load_service_plan
 from pyhudi.errors import HudiError, InvalidRequestError
-from pyhudi.format.table.bucket_config import ConsistentBuckets
+from pyhudi.format.table.bucket_migration import ring_settings
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.plan.resizing.changes import ResizePreview
 from pyhudi.plan.resizing.choose import RingLimits
@@ -23,9 +24,11 @@ from pyhudi.services.resizing.result import Resized, ResizeResult
 from pyhudi.services.resizing.schedule import ResizePlanning, RingFacts
 from pyhudi.session.session import TableSession
 from pyhudi.timeline.instant_time import clock_time
-from pyhudi.write.resizing.work import LayoutOf, ring_buckets, ring_layout
+from pyhudi.write.resizing.work import LayoutOf, layout_before, ring_buckets
 
 NOTHING = ResizePreview((), ())
+
+Planning = TypeVar("Planning", bound=ResizePlanning)
 
 
 class LocalChildren(LocalWork[Rewrite]):
@@ -49,7 +52,7 @@ def children_spec(
 def resizes(
     session: TableSession, merge: Merge | None = None, layout_of: LayoutOf | None = None
 ) -> Resizes:
-    """Return the resizes of an open table. `layout_of` returns the layout in force."""
+    """Return the resizes of an open table. `layout_of` returns the buckets in force."""
     with session.exclusive:
         return Resizes(
             session.log,
@@ -57,7 +60,7 @@ def resizes(
             session.settings,
             load=session.current.load,
             records=CommitRecords(session.loader),
-            layout_of=layout_of or partial(ring_layout, session),
+            layout_of=layout_of or partial(layout_before, session),
             merge=merge or LocalChildren(session),
             schema=session.schema.avro_at,
             exclusive=session.exclusive,
@@ -66,11 +69,16 @@ def resizes(
 
 def resize_planning(session: TableSession) -> ResizePlanning:
     """Return what makes plans of resizes of an open table."""
+    return planning_of(session, ResizePlanning)
+
+
+def planning_of(session: TableSession, kind: type[Planning], **given: Any) -> Planning:
+    """Return what makes plans of this kind; `given` is what it takes beside the table."""
     buckets = ring_buckets(session)
     with session.exclusive:
-        return ResizePlanning(
-            session.log,
-            RingFacts(
+        return kind(
+            log=session.log,
+            rings=RingFacts(
                 session.groups.ring, RingLimits(buckets.min, buckets.max), buckets.hash_fields
             ),
             load=session.current.load,
@@ -79,6 +87,7 @@ def resize_planning(session: TableSession) -> ResizePlanning:
             times=Reader(session.loader).completion_times,
             records=CommitRecords(session.loader),
             now=lambda: clock_time(session.world.now_ms(), session.config.zone),
+            **given,
         )
 
 
@@ -127,7 +136,7 @@ def _pending(service: Resizes) -> tuple[str, ...]:
 def cancel_own(session: TableSession) -> None:
     """Cancel every pending resize that Hudi cannot execute, also one that another process is
     executing."""
-    if not isinstance(session.config.buckets, ConsistentBuckets):
+    if ring_settings(session.config.buckets) is None:
         return  # a clustering there, damaged or not, is no resize
     service = resizes(session)
     for plan in service.plans():

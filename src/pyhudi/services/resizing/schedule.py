@@ -161,13 +161,13 @@ class ResizePlanning:
         state = self._load_whole() if is_whole else self._load()
         plans = with_entered(self._log, plans, state)
         times = self._times(state)
-        preview = self._planned(state, times, plans, live, policy)
+        preview = self.planned(state, times, plans, live, policy)
         inputs = {(g.partition, g.file_id) for change in preview.changes for g in change.inputs}
         what = f"the buckets of the table at {self._log.storage.uri} cannot be resized"
         self._records.refuse_lost(state, times, inputs, what)
         return ResizeDraft(only_inputs(preview, state), plans, preview)
 
-    def _planned(
+    def planned(
         self,
         state: TableState,
         times: CompletionTimes,
@@ -176,7 +176,7 @@ class ResizePlanning:
         policy: ResizePolicy,
     ) -> ResizePreview:
         """Look at partitions, the worst first, until the plan is full."""
-        slices = _latest_slices(state, times)
+        slices = latest_slices(state, times)
         wanted = worst_partitions({path: _sizes(slices[path]) for path in slices}, policy)
         known: dict[str, SizedPartition] = {}
         ringless: list[LeftAlone] = []
@@ -203,7 +203,7 @@ class ResizePlanning:
         unseen = unseen_writes(draft.state.timeline, live)
         state = self._advance(draft.state, unseen, is_told=not self._log.is_shared)
         state = only_inputs(draft.preview, state)
-        found = _latest_slices(state, self._times(state))
+        found = latest_slices(state, self._times(state))
         slices = {FileGroupId(path, id_): s for path in found for id_, s in found[path].items()}
         rings = {path: self._rings.ring(path) for path in state.partitions}
         now = FactsNow(rings, slices, plans, clusterings_of(live, plans))
@@ -213,8 +213,7 @@ class ResizePlanning:
     def is_current(self, draft: ResizeDraft) -> bool:
         """True if the rings that the plan was made on are in force."""
         return all(
-            (ring := self._rings.ring(change.partition)) and ring.instant == change.ring.instant
-            for change in draft.preview.changes
+            change.is_on(self._rings.ring(change.partition)) for change in draft.preview.changes
         )
 
     def encoded(self, preview: ResizePreview) -> bytes:
@@ -328,7 +327,7 @@ class _Gathered:
         self._samples[group] = np.asarray(positions, np.int64)
 
 
-def _latest_slices(state: TableState, times: CompletionTimes) -> dict[str, dict[str, FileSlice]]:
+def latest_slices(state: TableState, times: CompletionTimes) -> dict[str, dict[str, FileSlice]]:
     """Return partition → file id → the latest slice, of the file groups that readers see."""
     now = visible_now(state.timeline)
     found: dict[str, dict[str, FileSlice]] = {}

@@ -23,6 +23,7 @@ from pyhudi.errors import CorruptTableError, UnavailableError, UnsupportedTableE
 from pyhudi.format.files.file_names import parse_data_file
 from pyhudi.format.paths import file_name
 from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
+from pyhudi.format.table.bucket_migration import MigratingBuckets
 from pyhudi.format.table.ring_file import (
     FIRST_INSTANT,
     Ring,
@@ -311,7 +312,7 @@ class Verification:
             case SimpleBuckets() as buckets:
                 resolved = buckets.resolved(state.config.record_key_fields)
                 return SimpleLayout(partition, resolved)
-            case ConsistentBuckets(hash_fields=hash_fields):
+            case ConsistentBuckets() | MigratingBuckets() as buckets:
                 rings = Rings(self._storage, self._loader.history, known_by(state))
                 try:
                     found = rings.load(partition)
@@ -320,10 +321,12 @@ class Verification:
                     self._find(FindingKind.BUCKET, path, "", error.why)
                     return None
                 if found is None:
+                    if isinstance(buckets, MigratingBuckets):
+                        return SimpleLayout(partition, buckets.before)
                     return None
                 if self._is_newer(state, found.ring):
                     return None
-                return RingLayout(found.ring, hash_fields)
+                return RingLayout(found.ring, buckets.hash_fields)
         return None
 
     def _is_newer(self, state: TableState, ring: Ring) -> bool:

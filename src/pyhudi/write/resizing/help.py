@@ -19,7 +19,7 @@ from pyhudi.write.resizing.bases import found_bases, load_made
 from pyhudi.write.resizing.cancel import abort_resize, is_incurable
 from pyhudi.write.resizing.copies import ResizeCopies, load_copies
 from pyhudi.write.resizing.finish import ResizeEnd, resize_metadata, tidy
-from pyhudi.write.resizing.work import ResizeWork, load_resize, ring_layout
+from pyhudi.write.resizing.work import ResizeWork, layout_before, load_resize
 
 
 def finish_resize(session: TableSession, requested: str) -> None:
@@ -31,7 +31,7 @@ def finish_resize(session: TableSession, requested: str) -> None:
     if requested not in log.refresh().closed:
         return
     try:
-        work = load_resize(log, requested, partial(ring_layout, session))
+        work = load_resize(log, requested, partial(layout_before, session))
         outcome = _finished(session, work)
     except HudiError as error:
         if requested not in log.refresh().closed:
@@ -50,7 +50,7 @@ def finish_resize(session: TableSession, requested: str) -> None:
 def count_copies(session: TableSession, requested: str) -> int:
     """Return how many copies a resize has by now; 0 if its plan cannot be used, or is gone."""
     try:
-        work = load_resize(session.log, requested, partial(ring_layout, session))
+        work = load_resize(session.log, requested, partial(layout_before, session))
         found = load_copies(session.log.storage, work)
     except HudiError:
         return 0

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.errors import CorruptTableError, InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId
-from pyhudi.format.table.bucket_config import ConsistentBuckets
+from pyhudi.format.table.bucket_config import ConsistentBuckets, SimpleBuckets
+from pyhudi.format.table.bucket_migration import MigratingBuckets, ring_settings
 from pyhudi.format.table.ring_file import Ring, RingFileName, encode_ring, ring_path
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.resize_plan import ResizePlan, decode_clustering
@@ -19,8 +20,17 @@ from pyhudi.plan.resizing.rings import rings_after
 from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 
-#: The layout in force of a partition.
-LayoutOf = Callable[[str], RingLayout]
+
+@dataclass(frozen=True, slots=True)
+class WithoutRing:
+    """A partition with simple buckets, of which a resize makes its first ring."""
+
+    buckets: SimpleBuckets
+    hash_fields: tuple[str, ...]  # of the ring, every one named
+
+
+#: The buckets in force of a partition.
+LayoutOf = Callable[[str], RingLayout | WithoutRing]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,10 @@ def load_resize(log: DecisionLog, requested: str, layout_of: LayoutOf) -> Resize
         raise _no_resize(requested)
     try:
         layouts = {partition: layout_of(partition) for partition in plan.by_partition}
-        before = {partition: layout.ring for partition, layout in layouts.items()}
+        before = {
+            partition: layout.buckets if isinstance(layout, WithoutRing) else layout.ring
+            for partition, layout in layouts.items()
+        }
         rings = rings_after(plan, before, InstantTime(requested))
     except CorruptTableError as error:
         if error.path is not None:
@@ -99,6 +112,14 @@ def _no_resize(requested: str) -> InvalidRequestError:
     )
 
 
+def layout_before(session: TableSession, partition: str) -> RingLayout | WithoutRing:
+    """Return the buckets in force of a partition that is resized, or gets its first ring."""
+    buckets = session.config.buckets
+    if not isinstance(buckets, MigratingBuckets) or session.groups.ring(partition) is not None:
+        return ring_layout(session, partition)
+    return WithoutRing(buckets.before, buckets.after.hash_fields)
+
+
 def ring_layout(session: TableSession, partition: str) -> RingLayout:
     """Return the layout in force of a partition with consistent buckets."""
     buckets, ring = ring_buckets(session), session.groups.ring(partition)
@@ -109,11 +130,11 @@ def ring_layout(session: TableSession, partition: str) -> RingLayout:
 
 def ring_buckets(session: TableSession) -> ConsistentBuckets:
     """Return the table's buckets; InvalidRequestError if they cannot be resized."""
-    buckets = session.config.buckets
-    if isinstance(buckets, ConsistentBuckets):
+    buckets = ring_settings(session.config.buckets)
+    if buckets is not None:
         return buckets
     raise InvalidRequestError(
         f"the table {session.config.name!r} cannot be resized",
         why="its buckets are a fixed number in each partition",
-        next_step="Create a table with buckets=pyhudi.ConsistentBuckets(), and copy the rows",
+        next_step="Migrate it with table.services.migrate_buckets()",
     )

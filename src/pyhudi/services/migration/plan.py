@@ -1,0 +1,84 @@
+"""Which partitions still have simple buckets, and what plan gives one of them its first ring?
+
+The plan is a resize: it replaces all buckets of one partition by the nodes of a ring, cut as a new
+partition's first ring is. It is proposed and adjusted as every plan of a resize.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.table.bucket_migration import MigratingBuckets
+from pyhudi.index.simple_bucket import bucket_number
+from pyhudi.plan.compaction import PendingPlans
+from pyhudi.plan.resizing.changes import FirstRing, LeftAlone, ResizePreview
+from pyhudi.plan.resizing.choose import in_partition
+from pyhudi.plan.resizing.policy import ResizePolicy
+from pyhudi.services.resizing.run import planning_of
+from pyhudi.services.resizing.schedule import ResizePlanning, clusterings_of, latest_slices
+from pyhudi.session.session import TableSession
+from pyhudi.table.file_group import FileSlice
+from pyhudi.table.state import TableState
+from pyhudi.timeline.completion import CompletionTimes
+from pyhudi.timeline.live import LiveTimeline
+from pyhudi.write.view import current_slices, state_and_rings
+
+
+class FirstRingPlanning(ResizePlanning):
+    """Makes the plan that gives one partition its first ring."""
+
+    def __init__(self, buckets: MigratingBuckets, partition: str, **given: Any) -> None:
+        super().__init__(**given)
+        self._buckets = buckets
+        self._partition = partition
+
+    def planned(
+        self,
+        state: TableState,
+        times: CompletionTimes,
+        plans: PendingPlans,
+        live: LiveTimeline,
+        policy: ResizePolicy,
+    ) -> ResizePreview:
+        found = latest_slices(state, times).get(self._partition, {})
+        slices = [found[file_id] for file_id in sorted(found)]  # as their numbers are
+        why = self._obstacle(slices, plans, live)
+        if why is not None:
+            left = (LeftAlone(_group(slice_), slice_.bytes, why) for slice_ in slices)
+            return ResizePreview((), tuple(left))
+        size = sum(slice_.bytes for slice_ in slices)
+        count = self._buckets.after.first_count(size)
+        return ResizePreview((FirstRing(self._partition, tuple(slices), count),), ())
+
+    def _obstacle(
+        self, slices: list[FileSlice], plans: PendingPlans, live: LiveTimeline
+    ) -> str | None:
+        """Return why the partition cannot get a ring now; None if it can."""
+        if plan := clusterings_of(live, plans).get(self._partition):
+            return in_partition(plan)
+        if self._rings.ring(self._partition) is not None:
+            return "it has a ring since a moment ago"
+        numbers = [bucket_number(slice_.file_id) for slice_ in slices]
+        if numbers != list(range(self._buckets.before.count)):
+            return f"it has not one file group for each of {self._buckets.before.count} buckets"
+        holder = plans.holders()
+        return next((held for each in slices if (held := holder(_group(each))) is not None), None)
+
+
+def first_ring_planning(session: TableSession, partition: str) -> FirstRingPlanning:
+    buckets = session.config.buckets
+    assert isinstance(buckets, MigratingBuckets)
+    return planning_of(session, FirstRingPlanning, buckets=buckets, partition=partition)
+
+
+def simple_partitions(session: TableSession) -> list[str]:
+    """Return the partitions that have simple buckets right now."""
+    with session.exclusive:
+        slices = current_slices(session, state_and_rings(session))
+        partitions = sorted({group.partition for group in slices})
+        return [partition for partition in partitions if session.groups.ring(partition) is None]
+
+
+def _group(slice_: FileSlice) -> FileGroupId:
+    return FileGroupId(slice_.partition, slice_.file_id)
