@@ -31,7 +31,8 @@ TOOLS = ROOT / "build/model"  # ignored by git
 TLC_JARS = "tlc"  # a set of requirements/jars.toml
 
 MUST_FAIL = ("weak_", "witness_")
-MODULES = ("prune", "schema", "resize")  # of the configurations with the word in their names
+#: Of the configurations with the word in their names.
+MODULES = ("prune", "schema", "resize", "migrate")
 QUICK_SECONDS_MAX = 25
 HANG_SECONDS = 4 * 3600
 
