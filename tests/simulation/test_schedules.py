@@ -97,6 +97,23 @@ def test_no_schedule_full_of_resizes_breaks_a_promise(mode: Mode) -> None:
     assert evolved >= RESIZING // 2 or mode == "shared"
 
 
+#: How many seeds of each mode are tried with simple buckets that become rings, beside those that
+#: draw them.
+MIGRATING = SCHEDULES // 80
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "shared"])
+def test_no_schedule_in_which_a_table_is_migrated_breaks_a_promise(mode: Mode) -> None:
+    resized = 0
+    for seed in range(FIRST_SEED, FIRST_SEED + MIGRATING):
+        result = run_schedule(seed, mode=mode, resizes=True, migrates=True, closely=True)
+        broken = "\n".join(map(str, result.violations))
+        how = f"run_schedule({seed}, mode={mode!r}, resizes=True, migrates=True)"
+        assert not broken, f"{how}:\n{broken}"
+        resized += result.resized
+    assert resized >= MIGRATING
+
+
 #: Seeds of each mode in which every listing comes in two pages, and others act in between.
 SPLIT = max(1, SCHEDULES // 160)
 _READS = {Operation.SNAPSHOT, Operation.CHANGES, Operation.RESTART}

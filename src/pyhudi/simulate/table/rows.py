@@ -87,6 +87,7 @@ class TableKind:
     has_owners: bool = False
     evolves: bool = False  # columns are added, widened and dropped
     nodes: int = 0  # with which the ring of each partition begins; 0: simple buckets
+    is_migrating: bool = False  # partitions begin with simple buckets, and get rings
 
     @property
     def has_rings(self) -> bool:

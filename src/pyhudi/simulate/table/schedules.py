@@ -47,6 +47,7 @@ from pyhudi.simulate.table.actors.evolver import Evolver
 from pyhudi.simulate.table.actors.java_writer import JavaWriter
 from pyhudi.simulate.table.actors.late_inflight import LateInflightActor
 from pyhudi.simulate.table.actors.maintainer import MaintenanceActor
+from pyhudi.simulate.table.actors.migrator import Migrator
 from pyhudi.simulate.table.actors.overwriter import drawn_seeds
 from pyhudi.simulate.table.actors.owner_registrar import HEIRS, OwnerRegistrar
 from pyhudi.simulate.table.actors.plan_canceller import PlanCanceller
@@ -84,6 +85,8 @@ SHARED_SKEW_MS = 50
 EVOLVING_RATE = 0.12
 #: How many of the schedules on logs have buckets that split and merge.
 RESIZING_RATE = 0.35
+#: How many of those begin with simple buckets, and are migrated.
+MIGRATING_RATE = 0.3
 #: How many of the writes replace partitions, where some do.
 REPLACING_RATE = 0.25
 
@@ -161,13 +164,15 @@ def run_schedule(
     services: Services | None = None,
     evolves: bool | None = None,
     resizes: bool | None = None,
+    migrates: bool | None = None,
     closely: bool = False,
 ) -> ScheduleResult:
     """Play the seed's schedule and judge it. Arguments replace the seed's own.
 
     If it `evolves`, writers add and widen columns, and processes without rows drop them, too.
 
-    If it `resizes`, its buckets are nodes of rings, which split and merge.
+    If it `resizes`, its buckets are nodes of rings, which split and merge. If it `migrates`, too,
+    they are simple buckets at first.
 
     With `closely`, all states of the table are read after each step of a table service.
 
@@ -195,6 +200,7 @@ def run_schedule(
             is_frail=is_frail,
             evolves=evolves,
             resizes=resizes,
+            migrates=migrates,
         )
         schedule.play()
         return schedule.result(closely=closely)
@@ -287,6 +293,7 @@ class _Schedule:
         is_frail: bool,
         evolves: bool | None,
         resizes: bool | None,
+        migrates: bool | None,
     ) -> None:
         self._services = services
         self._simulation = simulation
@@ -304,6 +311,10 @@ class _Schedule:
         kind = replace(kind, evolves=drawn_to_evolve if evolves is None else evolves)
         self._resizing = random_stream(simulation.seed, f"resizing of {mode}")
         kind = _with_rings(kind, mode, self._resizing, resizes)
+        self._migrating = random_stream(simulation.seed, f"migrating of {mode}")
+        is_drawn = happens(self._migrating, MIGRATING_RATE) and resizes is None
+        is_migrating = is_drawn if migrates is None else migrates
+        kind = replace(kind, is_migrating=is_migrating and kind.has_rings)
         copies = kind.table_type is TableType.COPY_ON_WRITE
         seeds = drawn_seeds(replacing) if self._replacing_rate and copies else None
         self._stage = new_stage(simulation, kind, lock, seeds)
@@ -367,6 +378,9 @@ class _Schedule:
         for number in range(1 + drawn(self._resizing, 2) if stage.kind.has_rings else 0):
             rounds = 3 + drawn(self._resizing, 5)
             Resizer(stage, f"resizer{number}", rounds=rounds, rests=self._rests).start()
+        for number in range(1 + drawn(self._migrating, 2) if stage.kind.is_migrating else 0):
+            rounds = 3 + drawn(self._migrating, 5)
+            Migrator(stage, f"migrator{number}", rounds=rounds, rests=self._rests).start()
         reader = Reader(stage, "reader", reads=1 + drawn(chance, 4), rests=self._rests)
         reader.process.start(reader.run)
         self._onlookers.append(reader)

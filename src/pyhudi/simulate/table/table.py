@@ -29,7 +29,16 @@ from pyhudi.format.files.file_names import (
     parse_data_file,
 )
 from pyhudi.format.paths import file_name
-from pyhudi.format.table.bucket_config import ConsistentBuckets, bucket_properties
+from pyhudi.format.table.bucket_config import (
+    ConsistentBuckets,
+    SimpleBuckets,
+    bucket_properties,
+)
+from pyhudi.format.table.bucket_migration import (
+    MigratingBuckets,
+    announced_properties,
+    begun_properties,
+)
 from pyhudi.format.table.column_owners import RANK_COLUMN
 from pyhudi.format.table.properties import (
     decode_table_properties,
@@ -110,8 +119,8 @@ def toy_buckets(kind: TableKind) -> ConsistentBuckets:
 
 @cache
 def first_rings(kind: TableKind) -> tuple[Ring, ...]:
-    """Return the ring that each partition begins with; none on a table of simple buckets."""
-    if not kind.has_rings:
+    """Return the ring that each partition begins with; none where it has simple buckets then."""
+    if not kind.has_rings or kind.is_migrating:
         return ()
     return tuple(initial_ring(partition, kind.nodes) for partition in PARTITIONS)
 
@@ -134,7 +143,13 @@ def _properties(kind: TableKind) -> bytes:
         **({"hoodie.table.ordering.fields": ordering} if ordering else {}),
         **(bucket_properties(toy_buckets(kind), RECORD_KEY) if kind.has_rings else {}),
     }
-    return encode_properties(keys)
+    return encode_properties(_migrating(keys, kind) if kind.is_migrating else keys)
+
+
+def _migrating(keys: dict[str, str], kind: TableKind) -> dict[str, str]:
+    before = SimpleBuckets(BUCKETS).resolved(RECORD_KEY)
+    migration = MigratingBuckets(before, toy_buckets(kind))
+    return begun_properties(announced_properties(keys, migration, RECORD_KEY))
 
 
 @cache

@@ -20,9 +20,17 @@ from pyhudi.format.files.log_file import BlockType, HeaderKey, LogBlock
 from pyhudi.format.table.ring_file import Ring
 from pyhudi.index.children import KeyOwners
 from pyhudi.index.consistent_bucket import ring_positions
-from pyhudi.index.layout import BucketLayout
+from pyhudi.index.layout import BucketLayout, SimpleLayout
 from pyhudi.services.resizing import schedule
-from pyhudi.simulate.table.rows import KEYS, Placing, Row, decode_rows, encode_rows, partition_of
+from pyhudi.simulate.table.rows import (
+    KEYS,
+    Placing,
+    Row,
+    decode_rows,
+    encode_rows,
+    group_of,
+    partition_of,
+)
 from pyhudi.simulate.table.table import RECORD_KEY, GoneError, load_rows
 from pyhudi.storage.objects import dual_logs
 from pyhudi.storage.protocol import Storage
@@ -55,6 +63,8 @@ def placing_by(layout_of: Callable[[str], BucketLayout]) -> Placing:
         if partition not in known:
             known[partition] = layout_of(partition)
         layout = known[partition]
+        if isinstance(layout, SimpleLayout):
+            return group_of(key)
         return layout.group(int(layout.assign(pa.array([key]))[0]))
 
     return group

@@ -48,7 +48,7 @@ from pyhudi.simulate.table.table import (
     write_data_file,
 )
 from pyhudi.write.resizing.finish import ResizeEnd
-from pyhudi.write.resizing.work import ring_layout
+from pyhudi.write.resizing.work import layout_before
 
 #: How long an executor sleeps before it closes or completes a resize.
 _NAPS_MS = (0, 100, 1_000, 5_000, 70_000)
@@ -163,7 +163,7 @@ def toy_resizes(stage: Stage, process: Process, session: TableSession | None = N
         session.settings,
         load=session.current.load,
         records=CommitRecords(session.loader),
-        layout_of=partial(ring_layout, session),
+        layout_of=partial(layout_before, session),
         merge=ToyChildren(stage, process),
         schema=session.schema.avro_at if stage.kind.evolves else lambda _: avro_schema(stage.kind),
         exclusive=session.exclusive,
