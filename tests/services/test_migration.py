@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -26,10 +27,11 @@ from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import Buckets, ConsistentBuckets, SimpleBuckets
 from pyhudi.format.table.bucket_migration import MigratingBuckets
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
-from pyhudi.format.table.table_config import TableType
+from pyhudi.format.table.table_config import LOCK_KIND, TableType
 from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
 from pyhudi.plan.archiving import ArchivePolicy
 from pyhudi.plan.cleaning import CleanPolicy
+from pyhudi.plan.writable import with_first_lock
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.session.open import OpenTable, Overrides
 from pyhudi.settings import WriteSettings
@@ -371,6 +373,9 @@ def test_a_table_that_is_being_migrated_gets_no_lock_of_hudis() -> None:
     with pytest.raises(InvalidRequestError, match="being migrated"):
         table.table("l").alter.use_lock("storage")
     assert table.config.lock is LockKind.NONE
+    values = {k: v for k, v in table.config.properties.values.items() if k != LOCK_KIND}
+    with pytest.raises(InvalidRequestError, match="being migrated"):
+        with_first_lock(values, replace(table.config, lock=LockKind.STORAGE))
 
 
 # ---- what jobs say of the buckets

@@ -20,7 +20,7 @@ from pyhudi.format.table.bucket_config import (
     Buckets,
     is_extendible,
 )
-from pyhudi.format.table.bucket_migration import agrees, ring_settings
+from pyhudi.format.table.bucket_migration import MigratingBuckets, agrees, ring_settings
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.merge_rules import MergeMode
 from pyhudi.format.table.properties import TableProperties
@@ -96,9 +96,10 @@ def with_first_lock(values: Mapping[str, str], overrides: TableConfig) -> dict[s
 
     InvalidRequestError if they name another by now: of two first writers, one is refused.
     """
-    with_overrides(
-        TableConfig.of(TableProperties(values)), None, overrides.lock, overrides.lock_address
-    )
+    found = TableConfig.of(TableProperties(values))
+    with_overrides(found, None, overrides.lock, overrides.lock_address)
+    if isinstance(found.buckets, MigratingBuckets):
+        raise is_migrating(found, overrides.lock)
     recorded = lock_properties(overrides.lock, overrides.lock_address)
     provider = values.get(LOCK_PROVIDER)
     if provider not in (None, recorded[LOCK_PROVIDER]):
@@ -108,6 +109,15 @@ def with_first_lock(values: Mapping[str, str], overrides: TableConfig) -> dict[s
             next_step=f"Name the lock that it has, or call {USE_LOCK} once if it is to have this",
         )
     return {**values, **recorded}
+
+
+def is_migrating(config: TableConfig, kind: LockKind) -> InvalidRequestError:
+    """Return the error for one of Hudi's locks on a table whose buckets are being migrated."""
+    return InvalidRequestError(
+        f"the lock of the table {config.name!r} was not changed to {kind.value!r}",
+        why="its buckets are being migrated, and a Hudi writer would put rows into the wrong ones",
+        next_step="Finish the migration with table.services.migrate_buckets(), and repeat the call",
+    )
 
 
 def refuse_unwritable(config: TableConfig) -> None:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from pyhudi.commit.guard import OtherSettings
-from pyhudi.errors import ConflictError, InvalidRequestError, UnavailableError
+from pyhudi.errors import ConflictError, UnavailableError
 from pyhudi.format.lock.lock_address import LockAddress
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.lock.lock_properties import (
@@ -27,7 +27,7 @@ from pyhudi.format.table.bucket_migration import MigratingBuckets, is_outdated
 from pyhudi.format.table.conflict_strategy import CONFLICT_STRATEGY, Strategy, ring_strategy
 from pyhudi.format.table.properties import TableProperties
 from pyhudi.format.table.table_config import LOCK_KIND, TableConfig
-from pyhudi.plan.writable import with_first_lock
+from pyhudi.plan.writable import is_migrating, with_first_lock
 from pyhudi.read.load import load_config
 from pyhudi.session.properties import load_properties_file, update_properties
 from pyhudi.storage.locks.lock import HeldLock, Lock, LockTakenError
@@ -152,7 +152,7 @@ def _with_other_lock(
     wanted = _with_strategy(with_lock(values, kind, address), kind)
     now = TableConfig.of(TableProperties(values))
     if kind.is_shared and isinstance(now.buckets, MigratingBuckets):
-        raise _is_migrating(now, kind)
+        raise is_migrating(now, kind)
     is_as_before = (now.lock, now.lock_address) == (before.lock, before.lock_address)
     if values != wanted and not is_as_before:
         raise ConflictError(
@@ -172,14 +172,6 @@ def _with_strategy(values: dict[str, str], kind: LockKind) -> dict[str, str]:
     if not (kind.is_shared and is_usual and isinstance(config.buckets, ConsistentBuckets)):
         return values
     return {**values, CONFLICT_STRATEGY: ring_strategy(kind).class_name}
-
-
-def _is_migrating(now: TableConfig, kind: LockKind) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"the lock of the table {now.name!r} was not changed to {kind.value!r}",
-        why="its buckets are being migrated, and a Hudi writer would put rows into the wrong ones",
-        next_step="Finish the migration with table.services.migrate_buckets(), and repeat the call",
-    )
 
 
 def _opened(
