@@ -14,6 +14,7 @@ from pyhudi.errors import HudiError
 from pyhudi.format.files.file_names import parse_data_file
 from pyhudi.format.files.log_file import CorruptSpan, decode_blocks
 from pyhudi.format.paths import file_name
+from pyhudi.read.referred_logs import followed
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.log_blocks import LocatedBlock, decode_log_block
 from pyhudi.table.merge import LogDeletes, LogRows, MergeRule
@@ -83,11 +84,13 @@ def _block_keys(block: LogRows | LogDeletes) -> pa.Array:
 def _log_keys(storage: Storage, path: str, size: int) -> list[pa.Array]:
     data = storage.read(path, 0, size)
     parts = []
-    for block in decode_blocks(lambda start, end: data[start:end], size, path):
-        if isinstance(block, CorruptSpan):
-            continue
-        content = data[block.content_start : block.content_end]
-        found = decode_log_block(LocatedBlock(path, block), content, _SCHEMA, MergeRule())
+    whole = (
+        (LocatedBlock(path, block), data[block.content_start : block.content_end])
+        for block in decode_blocks(lambda start, end: data[start:end], size, path)
+        if not isinstance(block, CorruptSpan)
+    )
+    for block, content in followed(storage, whole):
+        found = decode_log_block(block, content, _SCHEMA, MergeRule())
         if found is not None:
             parts.append(_block_keys(found))
     return parts

@@ -15,6 +15,9 @@ gone: it may go between the plan and the read.
 Rows of partial-update blocks are not whole without what came before the range; for them the plan
 has the whole slice, too.
 
+While a virtual resize is pending, a write has the same rows twice: in logs of the new buckets, and
+by reference in the old ones. As of the end of the range one of the two counts (`by_reference`).
+
 In a joined table a row has one commit time and many writers, and the one that the commit time names
 need not be the one that the range holds. So there the keys in the files of the range's writes say
 which rows have changed, and a compaction, which adds no keys, is skipped. So is a resize; but the
@@ -24,7 +27,7 @@ rows are in its new buckets, so what changed in a bucket that it replaced is loo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -139,6 +142,64 @@ def _data_path(stat: WriteStat, partition: str) -> str:
     return path
 
 
+@dataclass(frozen=True, slots=True)
+class Referred:
+    """The files that writes of a range have by its end, where some refer to logs in others."""
+
+    writes: tuple[CompletedWrite, ...]
+    through: Mapping[str, int]  # paths of logs that are read through those, and their bytes
+
+
+def references_in(writes: Iterable[CompletedWrite]) -> list[tuple[CompletedWrite, WriteStat]]:
+    """Return the logs that refer to others, in file groups that the writes have not replaced.
+
+    Those of replaced ones count no more: the rows are read where they are.
+    """
+    writes = list(writes)
+    replaced = _replaced(writes)
+    return [
+        (write, stat)
+        for write in writes
+        for group, stat in write.metadata.group_stats
+        if stat.is_reference and (group.partition, group.file_id) not in replaced
+    ]
+
+
+def by_reference(writes: Iterable[CompletedWrite], named: Mapping[str, frozenset[str]]) -> Referred:
+    """Leave out what the writes have twice: a log, and the log that refers to it.
+
+    `named` has the paths of the logs that are referred to, by the path of the referring one, of
+    `references_in` the writes. By the end of the range these are read by reference.
+    """
+    through: dict[str, int] = {}
+    kept = []
+    for write in writes:
+        if not any(stat.is_reference for stat in write.metadata.stats):
+            kept.append(write)
+            continue
+        paths = {path for stat in write.metadata.stats for path in named.get(stat.path or "", ())}
+        stats: dict[str, tuple[WriteStat, ...]] = {}
+        for partition, files in write.metadata.write_stats.items():
+            whole = [s for s in files if not s.is_reference or s.path in named]
+            through |= {s.path: s.file_size_in_bytes or 0 for s in whole if s.path in paths}
+            stats[partition] = tuple(s for s in whole if s.path not in paths)
+        metadata = replace(write.metadata, partition_to_write_stats=stats)
+        kept.append(replace(write, metadata=metadata))
+    return Referred(tuple(kept), through)
+
+
+def lost_referred(state: TableState, through: Mapping[str, int]) -> LostFile | None:
+    """Return a log that is read by reference, and is not listed as long as its write says."""
+    if not through:
+        return None
+    sizes = {file.path: file.size for group in state.groups() for file in group.files}
+    for path, size in through.items():
+        if (found := sizes.get(path)) is None or found < size:
+            name = parse_data_file(file_name(path))
+            return LostFile(path, "" if name is None else name.requested, size or None, found)
+    return None
+
+
 def handed_over(metadata: CommitMetadata, plan: ResizePlan | None) -> HandedOver:
     """Return where a clustering has put the rows of each file group that it replaced.
 
@@ -185,7 +246,7 @@ def plan_changes(
         sizes = {file.path: file.size for group in listed.values() for file in group.files}
         keys_in: dict[FileGroupId, list[FileSlice]] = {}
         for group in grouped_files(partition, [(p, sizes.get(p, 0)) for p in sorted(files)]):
-            slice_ = latest_slice(group, times, visibility)
+            slice_ = latest_slice(group, times, visibility, may_lack_base=True)
             if slice_ is None or (partition, group.file_id) in replaced:
                 continue
             there = listed.get(group.file_id)

@@ -11,7 +11,7 @@ A time before what cleaning has retained is refused, since the answer would sile
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -26,9 +26,13 @@ from pyhudi.format.timeline.resize_plan import ResizePlan, decode_resize_plan
 from pyhudi.plan.changes import (
     READ_AGAIN,
     CompletedWrite,
+    Referred,
+    by_reference,
     handed_over,
     in_range,
+    lost_referred,
     plan_changes,
+    references_in,
 )
 from pyhudi.plan.predicate.binding import bind
 from pyhudi.plan.predicate.parser import Where
@@ -46,6 +50,7 @@ from pyhudi.plan.scan import (
 from pyhudi.read.clean_bounds import archived_clean_bound, load_clean_bound
 from pyhudi.read.load import TableLoader
 from pyhudi.read.lost_files import doomed_files, loss_error, removing_clean
+from pyhudi.read.referred_logs import referred_paths
 from pyhudi.read.schema_in_force import schema_in_force
 from pyhudi.table.committed_files import LostFile, lost_files
 from pyhudi.table.file_slices import archive_needed, latest_slice, slice_at_request
@@ -293,6 +298,8 @@ class Reader:
         moved = frozenset(write.requested for write in archived)
         active = in_range(timeline.completion_times.items(), since, end) - moved
         writes = [w for w in (*archived, *self._active_writes(state, active)) if w.brings_rows]
+        referred = self._by_reference(writes)
+        writes = list(referred.writes)
         handed: dict[FileGroupId, frozenset[FileGroupId]] = {}
         if is_joined(state.config):
             for write in (write for write in writes if write.is_clustering):
@@ -313,7 +320,7 @@ class Reader:
         spec = _spec(state, schema, only(instants), question, instants, at_end)
         as_in_path = question.hudi_incremental
         doomed = doomed_files(self._loader, timeline) if writes else frozenset()
-        plan = plan_changes(
+        plan = lost_referred(state, referred.through) or plan_changes(
             state,
             writes,
             times,
@@ -326,6 +333,16 @@ class Reader:
         if isinstance(plan, LostFile):
             raise self._lost_change(state, plan)
         return with_path_columns(plan, schema, state.config, as_in_path=as_in_path), end
+
+    def _by_reference(self, writes: Iterable[CompletedWrite]) -> Referred:
+        """Return the writes without what is read by reference; each reference is one request."""
+        writes, storage = tuple(writes), self._loader.storage
+        references = references_in(writes)
+        named = {
+            stat.data_path: referred_paths(storage, stat.data_path, write.requested)
+            for write, stat in references
+        }
+        return by_reference(writes, named)
 
     def resize_plan(self, requested: str) -> ResizePlan | None:
         """Return the plan of a resize; None if it is gone, or that of a clustering."""

@@ -22,6 +22,7 @@ from pyhudi.plan.changes import READ_AGAIN
 from pyhudi.plan.predicate.binding import BoundPredicate, ColumnRange
 from pyhudi.plan.scan import CommitFolders, ReadSpec, ScanPlan, SliceRead, Split
 from pyhudi.read.batch_size import batch_rows
+from pyhudi.read.referred_logs import followed
 from pyhudi.read.torn_log import load_committed_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.committed_files import CommittedFile, LostFile, lost_file_error
@@ -341,14 +342,13 @@ def read_log_blocks(
         for block in counting:
             if (found := block_schema(block)) is not None:
                 _refuse_lost_columns(block.path, found, spec.merged, spec.may_lack)
-    decoded = (
-        decode_log_block(
-            block,
-            sources[block.path].read(block.block.content_start, block.block.content_end),
-            spec.merged,
-            spec.rule,
-        )
+    contents = (
+        (block, sources[block.path].read(block.block.content_start, block.block.content_end))
         for block in counting
+    )
+    decoded = (
+        decode_log_block(block, content, spec.merged, spec.rule)
+        for block, content in followed(storage, contents)
     )
     found = [block for block in decoded if block is not None]
     tally.blocks = len(counting)

@@ -15,6 +15,10 @@ A pending compaction is a barrier too, without a base file. Readers join the sli
 sides, which is the same as not having the barrier; only callers that need the slices themselves
 (planning, inspection) pass one.
 
+A file group that a virtual resize makes (`format.files.log_reference`) gets logs of completed
+writes before its base file completes, with the resize. Until then they are read through the file
+groups that are replaced. So in such a group a log without a base file below it opens no slice.
+
 Log files of archived instants need the archive for their completion time, but only where a barrier
 lies behind their request: `archive_needed` says which, so that most reads never open it.
 """
@@ -25,6 +29,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 
 from pyhudi.format.files.file_names import BaseFileName, LogFileName, parse_data_file
+from pyhudi.format.files.log_reference import is_virtual_child
 from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice, LogFile
 from pyhudi.timeline.completion import CompletionTimes, Visibility
 from pyhudi.timeline.timeline import Timeline
@@ -101,8 +106,12 @@ def file_slices(
     visibility: Visibility,
     *,
     pending_compaction: str | None = None,
+    may_lack_base: bool = False,
 ) -> tuple[FileSlice, ...]:
-    """Return the group's slices as the visible writes left them, newest first."""
+    """Return the group's slices as the visible writes left them, newest first.
+
+    Set `may_lack_base` if the files are only those of some writes, whose logs are known to count.
+    """
     sees = visibility.sees
     bases: dict[str, BaseFile] = {
         base.name.requested: base for base in group.bases if sees(base.name.requested)
@@ -114,6 +123,8 @@ def file_slices(
             continue
         barrier = _barrier(log, barriers, times)
         if barrier is None:
+            if not may_lack_base and is_virtual_child(group.file_id):
+                continue
             barrier = log.name.requested
             barriers.insert(bisect_right(barriers, barrier), barrier)
         logs.setdefault(barrier, []).append(log)
@@ -139,7 +150,11 @@ def _barrier(log: LogFile, barriers: list[str], times: CompletionTimes) -> str |
 
 
 def latest_slice(
-    group: FileGroupFiles, times: CompletionTimes, visibility: Visibility
+    group: FileGroupFiles,
+    times: CompletionTimes,
+    visibility: Visibility,
+    *,
+    may_lack_base: bool = False,
 ) -> FileSlice | None:
     """Return what a snapshot read of the group opens; None if nothing of it is visible."""
     if not group.logs and len(group.bases) == 1:  # the common case, worth a short way
@@ -148,7 +163,7 @@ def latest_slice(
         if not visibility.sees(requested):
             return None
         return FileSlice(group.partition, group.file_id, requested, base, ())
-    slices = file_slices(group, times, visibility)
+    slices = file_slices(group, times, visibility, may_lack_base=may_lack_base)
     return slices[0] if slices else None
 
 

@@ -75,6 +75,12 @@ class WriteStat:
         """The rows that the write put into the file, without those that it only carried over."""
         return (self.num_inserts or 0) + (self.num_update_writes or 0)
 
+    @property
+    def is_reference(self) -> bool:
+        """True if it is of a log without records: one that refers to other logs of its write."""
+        counts = (self.num_writes, self.num_inserts, self.num_update_writes, self.num_deletes)
+        return self.log_files is not None and not any(counts)
+
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
