@@ -11,6 +11,7 @@ import pyarrow as pa
 from memory_tables import MemoryTable
 from pyhudi.commit.proposals import Begin, Decided
 from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.files.log_reference import marked_as_virtual
 from pyhudi.format.table.bucket_config import ConsistentBuckets
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.ring_file import Ring
@@ -43,7 +44,8 @@ SCHEMA = pa.schema([_ID, ("day", pa.string()), ("ts", pa.int64()), ("v", pa.stri
 class ResizeTable(MemoryTable):
     """A table partitioned by `day`, with one bucket in each partition at first."""
 
-    def __init__(self, *, initial: int = 1, **definition: Any) -> None:
+    def __init__(self, *, initial: int = 1, is_virtual: bool = False, **definition: Any) -> None:
+        self.is_virtual = is_virtual  # whether its resizes are
         buckets = ConsistentBuckets(initial=initial)
         schema = definition.pop("schema", SCHEMA)
         super().__init__(schema, **{"partition_by": "day", "buckets": buckets, **definition})
@@ -101,7 +103,10 @@ class ResizeTable(MemoryTable):
         return splits(ring, parts, self._new_id)
 
     def _new_id(self) -> str:
-        return f"{next(_IDS):08d}-0000-0000-0000-child"
+        number = next(_IDS)
+        if self.is_virtual:
+            return marked_as_virtual(f"{number:08x}-0000-4000-8000-{number:012x}")
+        return f"{number:08d}-0000-0000-0000-child"
 
     def _begin(
         self, label: str, days: Sequence[str], changes_of: Any, *, is_dual: bool = False

@@ -30,10 +30,17 @@ from pyhudi.timeline.instant_time import RequestedTime
 from pyhudi.write.resizing.work import ring_layout
 from resize_tables import MODES, Beside, ResizeTable
 
+#: Virtual ones, too.
+ALL: dict[str, dict[str, Any]] = {**MODES, "virtual": {"ordering": "ts", "is_virtual": True}}
 
-@pytest.fixture(params=MODES)
+
+#: Of resizes that copy what completes meanwhile.
+copying = pytest.mark.parametrize("table", ["event time", "commit time"], indirect=True)
+
+
+@pytest.fixture(params=ALL)
 def table(request: pytest.FixtureRequest) -> ResizeTable:
-    return ResizeTable(**MODES[request.param])
+    return ResizeTable(**ALL[request.param])
 
 
 def completed_file(table: ResizeTable, requested: str) -> str:
@@ -72,6 +79,7 @@ def test_the_completion_brings_the_rings_and_names_what_it_replaced(table: Resiz
         assert names[2:] == [f"{requested}.commit", f"{requested}.hashing_meta"]
 
 
+@copying
 def test_what_completes_while_base_files_are_made_is_copied(table: ResizeTable) -> None:
     table.put("klmnopq", 1)
     requested = table.plan()
@@ -90,6 +98,7 @@ def test_what_completes_while_base_files_are_made_is_copied(table: ResizeTable) 
     assert any("'k2'" in row for row in rows)
 
 
+@copying
 def test_what_completes_during_the_copying_is_copied_too(table: ResizeTable) -> None:
     table.put("klmnopq", 1)
     requested = table.plan()
@@ -105,6 +114,7 @@ def test_what_completes_during_the_copying_is_copied_too(table: ResizeTable) -> 
     assert values == {f"'{v}'}}" for v in ("k4", "l2", "m3", "n4", "o1", "p1", "q1")}
 
 
+@copying
 def test_a_resize_that_writers_outrun_is_closed_and_completes(table: ResizeTable) -> None:
     table.put("klmnopq", 1)
     requested = table.plan()
@@ -160,6 +170,7 @@ def test_the_past_and_the_changes_are_what_they_were(table: ResizeTable) -> None
     assert len(table.changed(done, None)) == 1, "a resize changes nothing"
 
 
+@copying
 def test_another_process_continues_where_one_died(table: ResizeTable) -> None:
     table.put("klmnopq", 1)
     requested = table.plan()
@@ -181,6 +192,7 @@ def test_another_process_continues_where_one_died(table: ResizeTable) -> None:
     )
 
 
+@copying
 def test_a_damaged_log_of_an_input_cancels_the_resize(table: ResizeTable) -> None:
     table.put("klmnopq", 1)
     requested = table.plan()
@@ -196,6 +208,7 @@ def test_a_damaged_log_of_an_input_cancels_the_resize(table: ResizeTable) -> Non
     assert not left
 
 
+@copying
 def test_a_resize_that_was_cancelled_leaves_nothing_and_may_be_planned_again(
     table: ResizeTable,
 ) -> None:

@@ -51,6 +51,7 @@ class Rule(StrEnum):
     NOT_YET = "a Hudi writer has requested an instant but has not read the timeline yet"
     DENIED = "it may no longer complete"
     NOT_COPIED = "a write that completed meanwhile is not in its new buckets yet"
+    HAS_ROWS = "a write that completed has its rows in its new buckets"
     LAYOUT = "another engine broke the bucket layout"
     SCHEMA_EVOLVED = "another write evolved the table's schema in a way that contradicts its own"
     EVOLVE_FIRST = "its schema has to be on the timeline first"
@@ -358,6 +359,7 @@ class Abort:
     target: Instant
     begin: int | None
     plan: bytes
+    check: Check = lambda _: None
 
     requested: ClassVar[None] = None
     announce: ClassVar[None] = None
@@ -370,7 +372,7 @@ class Abort:
             return Refused(Rule.ROLLED_BACK, rollback)
         if requested not in live.pending:
             return Refused(Rule.NOT_PENDING, requested)
-        return None
+        return self.check(live)
 
     def draft(self, facts: Facts, live: LiveTimeline) -> Draft | Refused | AlreadyDone:
         target = Target(self.target.requested, self.target.action, self.begin)

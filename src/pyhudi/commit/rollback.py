@@ -10,11 +10,13 @@ instant, and those names are never used again.
 from __future__ import annotations
 
 from collections.abc import Set
+from functools import partial
 
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.liveness import Liveness
 from pyhudi.commit.pending_plans import load_service_plan
 from pyhudi.commit.proposals import Abort, Complete, Decided, Outcome
+from pyhudi.commit.virtual_resizes import KeptResizes
 from pyhudi.errors import CorruptTableError, UnavailableError
 from pyhudi.format.files.file_names import FileGroupId, group_of_path, parse_data_file
 from pyhudi.format.paths import file_name
@@ -46,6 +48,7 @@ class FailedWriteRecovery:
         self._world = log.world
         self._settings = settings
         self._liveness = Liveness(log, settings)
+        self._kept = KeptResizes(log)
 
     def recover(self, own: frozenset[str] = frozenset()) -> tuple[str, ...]:
         """Roll every failed write back; return the instants that this call aborted itself."""
@@ -91,7 +94,8 @@ class FailedWriteRecovery:
         plan = plan_rollback(instant, sorted(left), self._storage.uri, self._log.folder)
         data = encode_rollback_plan(plan, self._world.random_bytes(16))
         pending = instant.in_state(State.REQUESTED)
-        return self._log.append(Abort(pending, self._log.number_of(requested), data))
+        number, check = self._log.number_of(requested), partial(self._kept.refusal, pending)
+        return self._log.append(Abort(pending, number, data, check))
 
     # -- rolling back
 

@@ -18,6 +18,7 @@ from pyhudi.commit.proposals import AlreadyDone, Complete, Draft, Facts, Refused
 from pyhudi.conflict.bucket_layout import LayoutOffence, first_offence
 from pyhudi.conflict.file_groups import Footprint, footprint
 from pyhudi.conflict.resizes import (
+    BesideResize,
     MeetsClosed,
     MustCancel,
     MustForget,
@@ -101,6 +102,7 @@ class Checks:
     #: Files that it no longer has, since it moved their rows to where resizes have put the buckets.
     moved: tuple[WriteStat, ...] = ()
     twice: frozenset[str] = frozenset()  # resizes in whose children it has its rows, too
+    beside: tuple[BesideResize, ...] = ()  # virtual resizes in whose children it has rows
 
 
 def own_write(
@@ -133,6 +135,7 @@ def own_write(
         left=touched - made.groups,
         is_seed=is_seed,
         twice=checks.twice,
+        references=made.references,
     )
 
 
@@ -294,8 +297,11 @@ class CompletionCheck:
         if self._must_wait(live):
             return NotYet()
         resizes = others.resizes(own, live)
-        present = own.touched - own.left
-        met = resize_verdict(own.requested, own.new_slices, present, resizes, own.twice)
+        present = own.touched - own.left - own.references
+        beside = self._checks.beside
+        met = resize_verdict(
+            own.requested, own.new_slices, present, resizes, own.twice, own.references, beside
+        )
         if isinstance(met, MustRepeat):
             return repeat_conflict(met)
         if (hidden := self._hidden(own, resizes, live)) is not None:

@@ -44,7 +44,8 @@ def certain_conflict(
     it was requested, and `resizes` those that it may meet.
     """
     done = [resize for resize in resizes if resize.completed is not None]
-    met = resize_verdict(own.requested, own.new_slices, own.touched - own.left, done)
+    present = own.touched - own.left - own.references
+    met = resize_verdict(own.requested, own.new_slices, present, done)
     if isinstance(met, MustRepeat):
         return repeat_conflict(met)
     own = own_through(own, done)

@@ -26,6 +26,7 @@ class Footprint:
     groups: frozenset[FileGroupId] = frozenset()  # all of them
     bases: frozenset[FileGroupId] = frozenset()  # where it created a base file
     inserts: frozenset[FileGroupId] = frozenset()  # where it took keys for new
+    references: frozenset[FileGroupId] = frozenset()  # where it only refers to rows in others
 
     @property
     def partitions(self) -> frozenset[str]:
@@ -39,4 +40,11 @@ def footprint(metadata: CommitMetadata) -> Footprint:
         touched_groups(metadata),
         frozenset(group for group, stat in stats if stat.log_files is None),
         frozenset(group for group, stat in stats if stat.num_inserts),
+        _references(metadata),
     )
+
+
+def _references(metadata: CommitMetadata) -> frozenset[FileGroupId]:
+    groups = {group for group, _ in metadata.group_stats}
+    own = {group for group, stat in metadata.group_stats if not stat.is_reference}
+    return frozenset(groups - own)

@@ -36,6 +36,17 @@ into the children, in logs that the resize names.
                                      is made again as above
     was cancelled                    leaves out the logs that it wrote twice
 
+A *virtual* resize lets writes that began after its plan put their rows into its children at once,
+and into its inputs logs that refer to them. Such a write
+
+    finds the resize    and
+    pending             completes, closed or not: its rows need not be copied
+    completed           leaves its references behind, which is its whole move
+    cancelled           is made again: the children of a cancelled resize are no buckets
+
+Only completed writes keep a virtual resize from being cancelled. So an overwrite that may not
+cancel it finishes it, and is made again.
+
 The rules are judged for exactly the number of the decision log that the write takes, so a resize
 that is decided in between is seen (`commit.validation`). Whether a write conflicts with others is
 another question (`conflict.rules`). But there file groups are compared *through* resizes: a write
@@ -71,6 +82,7 @@ class Resize:
     changes: tuple[BucketChange, ...]
     is_dual: bool = False  # writers write twice while it is pending
     is_readable: bool = True  # False: its plan is damaged, and any file group may be an input
+    is_cancelled: bool = False
 
     def may_replace(self, groups: frozenset[FileGroupId]) -> bool:
         """True if one of these file groups is an input, or may be one."""
@@ -88,6 +100,15 @@ class Resize:
         """Return the children that may have got rows of these groups."""
         found = (c.children for c in self.changes if not groups.isdisjoint(c.inputs))
         return frozenset(group for children in found for group in children)
+
+
+@dataclass(frozen=True, slots=True)
+class BesideResize:
+    """A virtual resize in whose children a write has rows. It was pending when the write was
+    placed."""
+
+    requested: str
+    changes: tuple[BucketChange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +165,25 @@ def resize_verdict(
     groups: frozenset[FileGroupId],
     resizes: Sequence[Resize],
     twice: frozenset[str] = frozenset(),
+    references: frozenset[FileGroupId] = frozenset(),
+    beside: Sequence[BesideResize] = (),
 ) -> ResizeVerdict | None:
     """Return what a write must do before it may complete; None if no resize is in its way.
 
     `groups` are the file groups that it has files in, and `base_groups` those in which it opened a
-    base file. `resizes` are the pending ones, and those that completed since it was requested;
-    `twice` those for which it has written twice. A resize may stand in the way of a write in two
-    ways. Then what costs the other side nothing comes first: a write that has to be made again
-    neither cancels a resize nor waits for one.
+    base file; of `references` it has only files that refer to others. `resizes` are the pending
+    ones, and those that completed since it was requested; `twice` those for which it has written
+    twice, and `beside` virtual ones in whose children it has rows. A resize may stand in the way of
+    a write in two ways. Then what costs the other side nothing comes first: a write that has to be
+    made again neither cancels a resize nor waits for one.
     """
-    if gone := twice - {resize.requested for resize in resizes}:
-        return MustForget(min(gone))
+    known = {resize.requested for resize in resizes}
+    for gone in beside:
+        if gone.requested not in known:
+            cancelled = Resize(gone.requested, None, False, gone.changes, is_cancelled=True)
+            return MustRepeat(cancelled, min(cancelled.children))
+    if forgotten := twice - known:
+        return MustForget(min(forgotten))
     done = _by_completion(resizes)
     moved: Resize | None = None
     for resize in done:
@@ -162,6 +191,8 @@ def resize_verdict(
             return MustRepeat(resize, min(hit))
         if hit := base_groups & (resize.inputs | resize.children):
             return MustRepeat(resize, min(hit))
+        if not references.isdisjoint(resize.inputs):
+            moved = resize
         if children := resize.children_of(groups):
             moved = moved if resize.requested in twice else resize
             groups = groups - resize.inputs | children
@@ -187,7 +218,8 @@ def repeat_conflict(met: MustRepeat) -> Conflict:
     resize = met.resize
     groups = resize.inputs | resize.children
     other = OtherWrite(resize.requested, resize.completed, groups, WriteKind.RESIZE)
-    return Conflict(ConflictRule.RESIZED, other, met.group, Retry.WRITE)
+    rule = ConflictRule.RESIZE_CANCELLED if resize.is_cancelled else ConflictRule.RESIZED
+    return Conflict(rule, other, met.group, Retry.WRITE)
 
 
 def through(groups: frozenset[FileGroupId], resizes: Iterable[Resize]) -> frozenset[FileGroupId]:

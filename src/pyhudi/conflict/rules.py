@@ -82,6 +82,7 @@ class ConflictRule(StrEnum):
         "keys that it took for new may be in the base file of a compaction or a resize"
     )
     RESIZED = "a resize that was planned after it began gave the rows of the file group to others"
+    RESIZE_CANCELLED = "the resize that would have made the file group was cancelled"
 
 
 class Retry(StrEnum):
@@ -110,6 +111,7 @@ class OwnWrite:
     left: frozenset[FileGroupId] = frozenset()  # out of which it has moved
     is_seed: bool = False  # its file groups had no committed file when it began
     twice: frozenset[str] = frozenset()  # resizes in whose children it has its rows, too
+    references: frozenset[FileGroupId] = frozenset()  # where it only refers to rows in others
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ class TableSession:
     exclusive: AbstractContextManager[Any]  # held by one thread at a time, of those that share it
     sizes: BucketSizes
     own: set[str]  # instants that this process works on: no repair rolls them back
+    copied: set[str]  # resizes that are known not to be virtual
 
     @classmethod
     def of(
@@ -80,6 +81,7 @@ class TableSession:
             RLock() if exclusive is None else exclusive,
             BucketSizes(),
             set() if own is None else own,
+            set(),
         )
 
     @property

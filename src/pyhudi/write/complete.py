@@ -23,6 +23,7 @@ from pyhudi.session.session import TableSession
 from pyhudi.write.files.spec import refuse_unknown
 from pyhudi.write.intent import WriteIntent
 from pyhudi.write.plan import WritePlan
+from pyhudi.write.resizing.beside import resizes_beside
 from pyhudi.write.resizing.meet import ResizesMet, WrittenFiles
 from pyhudi.write.result import commit_metadata
 
@@ -84,7 +85,8 @@ def _proposed(
     intent = plan.intent
     metadata = commit_metadata(files.committed, intent.operation, intent.write_id)
     checks = _checks(session, intent, files, keeps_files=keeps_files)
-    return transaction.complete(metadata, replace(checks, schemas=plan.schemas))
+    beside = resizes_beside(plan.files.virtual, files.stats)
+    return transaction.complete(metadata, replace(checks, schemas=plan.schemas, beside=beside))
 
 
 def _checks(

@@ -20,7 +20,7 @@ from pyhudi.table.file_group import BaseFile
 from pyhudi.table.file_slices import grouped_files
 from pyhudi.table.log_blocks import deleting_rows
 from pyhudi.write.files.base_file import write_base
-from pyhudi.write.files.log_file import write_log
+from pyhudi.write.files.group_log import GroupLog, PlainLog, VirtualInput, VirtualLog
 from pyhudi.write.files.merged_base import rewrite_base
 from pyhudi.write.files.spec import (
     DeleteRows,
@@ -45,6 +45,7 @@ class Files:
     routing: Routing
     bases: Mapping[FileGroupId, BaseFile] = field(default_factory=dict)  # those that are replaced
     existing: GroupView | None = None  # the existing keys, for partial rows
+    virtual: Mapping[FileGroupId, VirtualInput] = field(default_factory=dict)
     with_metadata: set[str] = field(default_factory=set)  # partitions known to have their file
 
     @property
@@ -57,27 +58,27 @@ class Files:
 
     def logs(self, group: FileGroupId, rows: Iterable[KeyedRows]) -> Iterator[WriteStat]:
         """Write one log file, or several if the rows are more than a task should hold."""
-        existing_keys = self.existing_keys(group)
-        count = 0
+        existing_keys, log = self.existing_keys(group), self.log(group)
+        is_begun = False
         pieces = _pieces(rows, PIECE_BYTES)
         piece = next(pieces, None)
         while piece is not None:
             following = next(pieces, None)
             more = following is not None
-            if more or count:
+            if more or is_begun:
                 piece = _in_order(piece)
-            for stat in write_log(
-                self.storage,
-                self.spec,
-                group,
-                rows=piece,
-                existing_keys=existing_keys,
-                ordinal=count,
-                more=more,
-            ):
-                count += 1
-                yield stat
+            stats = log.write(rows=piece, existing_keys=existing_keys, more=more)
+            is_begun = is_begun or bool(stats)
+            yield from stats
             piece = following
+        yield from log.end()
+
+    def log(self, group: FileGroupId) -> GroupLog:
+        """Return the log of a group, to be written in one call or several."""
+        replaced = self.virtual.get(group)
+        if replaced is None:
+            return PlainLog(self.storage, self.spec, group)
+        return VirtualLog(self.storage, self.spec, group, replaced)
 
     def base(self, group: FileGroupId, rows: Iterable[KeyedRows]) -> WriteStat:
         """Write a base file of these rows alone, whatever the group holds.
@@ -112,7 +113,9 @@ class Files:
     def deletes(self, group: FileGroupId, deletes: DeleteRows) -> Iterator[WriteStat]:
         """Write a log of deletes, or the base file without these rows, if there is a base file."""
         if self.is_mor:
-            yield from write_log(self.storage, self.spec, group, deletes=deletes)
+            log = self.log(group)
+            yield from log.write(deletes=deletes)
+            yield from log.end()
         elif group in self.bases:
             yield self._rewritten(group, deletes=deletes)
 

@@ -8,7 +8,7 @@ are new, and empties those that are overwritten without rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -29,6 +29,7 @@ from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
 from pyhudi.table.state import TableState
 from pyhudi.write.column_owners import refuse_gone_columns
 from pyhudi.write.deletes import are_located, lookup_columns
+from pyhudi.write.files.group_log import VirtualInput
 from pyhudi.write.files.spec import WriteSpec
 from pyhudi.write.group_files import Files
 from pyhudi.write.intent import (
@@ -42,6 +43,7 @@ from pyhudi.write.intent import (
     WriteIntent,
 )
 from pyhudi.write.new_keys import has_newer_writes, known_keys
+from pyhudi.write.resizing.beside import NOTHING, children_of, virtual_inputs
 from pyhudi.write.row_shape import UNKNOWN_PARTITION, RowShape, row_shape
 from pyhudi.write.seeds import seed_missing
 from pyhudi.write.tasks import (
@@ -230,7 +232,8 @@ class _Planning:
             return self._files_for(current_slices(session, state))
         if self._prepared.partitions:
             routing = session.groups.routing(self._prepared.partitions)
-            return Files(session.storage, self._spec, self._config, routing)
+            virtual = self._virtual()
+            return Files(session.storage, self._spec, self._config, routing, virtual=virtual)
         return self._files_for({} if session.groups.names_are_known else current_slices(session))
 
     def _files_for(
@@ -245,8 +248,17 @@ class _Planning:
         )
         known = {group.partition for group in slices}
         return Files(
-            self._session.storage, self._spec, self._config, routing, bases, with_metadata=known
+            self._session.storage,
+            self._spec,
+            self._config,
+            routing,
+            bases,
+            virtual=NOTHING if replaces_bases else self._virtual(),
+            with_metadata=known,
         )
+
+    def _virtual(self) -> Mapping[FileGroupId, VirtualInput]:
+        return virtual_inputs(self._session, self._spec.requested)
 
     def _view(
         self, state: TableState, columns: list[str] | None, point: Point | None = None
@@ -294,7 +306,7 @@ def finish(session: TableSession, plan: WritePlan, stats: list[WriteStat]) -> li
         appended = {_group(stat) for stat in stats if stat.log_files is not None}
         partitions = sorted({group.partition for group in appended})
         seed_missing(session, partitions, opened, plan.schemas.own)
-        _refuse_moved(session, appended)
+        _refuse_moved(session, appended - children_of(plan.files.virtual))
     return stats
 
 

@@ -35,9 +35,11 @@ _BATCH_ROWS = 1 << 16
 
 
 def files_by_group(stats: Iterable[WriteStat]) -> dict[FileGroupId, tuple[str, ...]]:
-    """Return the files of each group, in the order in which they were written."""
+    """Return the files with rows of each group, in the order in which they were written."""
     found: dict[FileGroupId, list[WriteStat]] = {}
     for stat in stats:
+        if stat.is_reference:
+            continue
         group = FileGroupId(stat.partition_path or "", stat.file_id or "")
         found.setdefault(group, []).append(stat)
     return {

@@ -10,7 +10,7 @@ from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.write.buffer import RowBuffer
 from pyhudi.write.deletes import LocatedDeletes
-from pyhudi.write.files.log_file import write_log
+from pyhudi.write.files.group_log import GroupLog
 from pyhudi.write.files.spec import DeleteRows, KeyedRows
 from pyhudi.write.group_files import Files
 from pyhudi.write.row_shape import RowShape
@@ -35,6 +35,7 @@ def spilled_logs(
         if batch is not None:
             rows.fill(iter([batch]), None)
             rows.fill(following, bytes_max)
+    yield from logs.end()
 
 
 def spilled_deletes(
@@ -50,6 +51,7 @@ def spilled_deletes(
             buffered = []
     if buffered:
         yield from logs.add_deletes(pa.Table.from_batches(buffered), more=False)
+    yield from logs.end()
 
 
 class SpillingLogWriter:
@@ -57,7 +59,7 @@ class SpillingLogWriter:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._counts: dict[FileGroupId, int] = {}
+        self._logs: dict[FileGroupId, GroupLog] = {}
         self._existing_keys: dict[FileGroupId, pa.Array | None] = {}
 
     def add(
@@ -68,24 +70,22 @@ class SpillingLogWriter:
         deletes: DeleteRows | None = None,
         more: bool,
     ) -> Sequence[WriteStat]:
-        files, count = self._files, self._counts.get(group, 0)
+        files = self._files
         if group not in self._existing_keys:
             cached = (keys for keys in self._existing_keys.values() if keys is not None)
             if sum(keys.nbytes for keys in cached) > EXISTING_KEYS_BYTES:
                 self._existing_keys.clear()  # they are the same when read again
             self._existing_keys[group] = files.existing_keys(group)
-        stats = write_log(
-            files.storage,
-            files.spec,
-            group,
-            rows=rows,
-            deletes=deletes,
-            existing_keys=self._existing_keys[group],
-            ordinal=count,
-            more=more,
-        )
-        self._counts[group] = count + len(stats)
-        return stats
+        if group not in self._logs:
+            self._logs[group] = files.log(group)
+        existing_keys = self._existing_keys[group]
+        log = self._logs[group]
+        return log.write(rows=rows, deletes=deletes, existing_keys=existing_keys, more=more)
+
+    def end(self) -> Iterator[WriteStat]:
+        """Write what comes after the last rows of each file group."""
+        for group in sorted(self._logs):
+            yield from self._logs[group].end()
 
     def add_deletes(self, keys: pa.Table, *, more: bool) -> Iterator[WriteStat]:
         located = LocatedDeletes(keys, unconditional=False)

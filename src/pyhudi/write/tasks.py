@@ -113,7 +113,7 @@ class RowsTask:
             size += part.rows.nbytes
             if is_load(size):
                 break
-        if is_load(size) and self._empty.has(group):
+        if is_load(size) and group not in self.files.virtual and self._empty.has(group):
             yield self.files.base(group, chain(first, rows))
         else:
             yield from self.files.logs(group, chain(first, rows))

@@ -22,6 +22,7 @@ from typing import Final
 
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.files.file_names import BaseFileName, FileGroupId, LogFileName, parse_data_file
+from pyhudi.format.files.log_reference import is_virtual_child
 from pyhudi.format.paths import file_name, table_folder
 from pyhudi.format.table.ring_file import NodeTag, RingNode, decode_nodes, encode_nodes
 from pyhudi.format.timeline.plan_files import (
@@ -104,6 +105,11 @@ class ResizePlan:
     def is_own(self) -> bool:
         """True if only pyhudi can execute it."""
         return not self.is_dual
+
+    @property
+    def is_virtual(self) -> bool:
+        """True if writes that begin later put their rows into its children at once."""
+        return any(is_virtual_child(group.file_id) for group in self.made)
 
     @property
     def inputs(self) -> frozenset[FileGroupId]:
@@ -267,6 +273,8 @@ def _refuse_contradictions(changes: Collection[GroupChange], path: str) -> None:
             raise _refusal(path, "its groups were planned on different rings", change.partition)
         if any(child.file_id_prefix is None for child in change.children if _is_new(child)):
             raise _refusal(path, "a new bucket has no file id", change.partition)
+    if len({is_virtual_child(g.file_id) for each in changes for g in each.made}) > 1:
+        raise _refusal(path, "some of its new buckets are of a virtual resize, and some are not")
     if twice := _repeated(g for each in changes for g in (*each.inputs, *each.made)):
         raise _refusal(path, f"it names the file group {twice.file_id} twice", twice.partition)
 

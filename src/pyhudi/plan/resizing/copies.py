@@ -73,7 +73,7 @@ def owed_copy(
             raise _cannot_copy(requested, min(replaced), "it replaced the file group")
     found: dict[int, list[tuple[tuple[int, int, str], LogFile]]] = {}
     for group, stat in metadata.group_stats:
-        if group not in places:
+        if group not in places or stat.is_reference:  # its rows are in the children
             continue
         log = _log(requested, group, stat)
         if log is not None:

@@ -53,7 +53,12 @@ from pyhudi.storage.objects.heartbeats import Heartbeat, heartbeat_path
 from pyhudi.table.file_group import BaseFile, FileSlice, LogFile
 from pyhudi.table.state import TableState
 from pyhudi.write.resizing.bases import load_made
-from pyhudi.write.resizing.cancel import abort_resize, is_incurable, rollback_of
+from pyhudi.write.resizing.cancel import (
+    abort_resize,
+    has_rows_error,
+    is_incurable,
+    rollback_of,
+)
 from pyhudi.write.resizing.copies import ResizeCopies
 from pyhudi.write.resizing.finish import ResizeEnd, resize_metadata, tidy
 from pyhudi.write.resizing.work import LayoutOf, ResizeWork, load_resize, unreadable_resize
@@ -255,6 +260,8 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
                 return rollback
             if isinstance(outcome, Refused) and outcome.rule in LOCK_RULES:
                 raise refusal_error(outcome, self._storage.uri)
+            if isinstance(outcome, Refused) and outcome.rule is Rule.HAS_ROWS:
+                raise has_rows_error(requested, outcome)
             raise self._nothing_to_cancel(requested)
 
 

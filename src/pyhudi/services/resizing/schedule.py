@@ -35,6 +35,7 @@ from pyhudi.commit.proposals import (
 )
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.format.files.log_reference import marked_as_virtual
 from pyhudi.format.table.ring_file import FIRST_INSTANT, Ring
 from pyhudi.format.timeline.decision_entry import EntryKind
 from pyhudi.format.timeline.instant import Action
@@ -52,7 +53,7 @@ from pyhudi.plan.resizing.choose import (
     options_of,
     worst_partitions,
 )
-from pyhudi.plan.resizing.policy import ResizePolicy
+from pyhudi.plan.resizing.policy import ResizePolicy, ResizeWrites
 from pyhudi.plan.resizing.rebase import FactsNow, only_inputs, rebased
 from pyhudi.read.bucket_sample import sample_keys
 from pyhudi.read.lost_files import CommitRecords
@@ -216,10 +217,11 @@ class ResizePlanning:
             change.is_on(self._rings.ring(change.partition)) for change in draft.preview.changes
         )
 
-    def encoded(self, preview: ResizePreview) -> bytes:
+    def encoded(self, preview: ResizePreview, *, is_virtual: bool) -> bytes:
         """Return the plan's file; each new bucket gets a random file id."""
         world = self._log.world
-        ids = (new_uuid(world) for _ in iter(int, 1))
+        mark = marked_as_virtual if is_virtual else str
+        ids = (mark(new_uuid(world)) for _ in iter(int, 1))
         plan = replace(preview.plan(ids), is_dual=self._log.is_shared)
         return encode_resize_plan(plan, self._log.storage.uri, world.random_bytes(16))
 
@@ -258,7 +260,8 @@ class Scheduling:
         if self._is_outdated(live):
             return Refused(Rule.CONFLICT)
         if self._encoded is None or self._encoded[0] is not preview:
-            self._encoded = preview, self._planning.encoded(preview)
+            is_virtual = self._policy.writes == ResizeWrites.VIRTUAL
+            self._encoded = preview, self._planning.encoded(preview, is_virtual=is_virtual)
         return Draft(EntryKind.BEGIN, Action.CLUSTERING, self._encoded[1], basis=preview)
 
     def _is_outdated(self, live: LiveTimeline) -> bool:

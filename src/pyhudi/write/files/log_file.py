@@ -13,7 +13,7 @@ the byte. A single file it accepts if it holds as many records as its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from pyhudi.format.files.file_names import FileGroupId, IoType, LogFileName
 from pyhudi.format.files.log_file import BlockType, CorruptSpan, decode_blocks
+from pyhudi.format.files.log_reference import ReferredLog, checksum, encode_reference
 from pyhudi.format.files.row_blocks import (
     BLOCK_VALUE_BYTES,
     block_records,
@@ -28,6 +29,7 @@ from pyhudi.format.files.row_blocks import (
     encode_deletes_block,
     encode_rows_block,
 )
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.rows.row_layout import (
@@ -54,6 +56,7 @@ from pyhudi.write.files.spec import (
 _ONE_PIECE_BYTES = 8 << 20
 #: Leaves room for the rows of one call among the sequence numbers of a file group.
 _ROWS_A_FILE = 1 << 32
+_ROWS_A_PLACE = 1 << 40
 _ROWS_A_TASK = 1 << 44
 
 
@@ -100,7 +103,32 @@ def write_log(
     ordinal: int = 0,
     more: bool = False,
 ) -> tuple[WriteStat, ...]:
-    """Write rows and deletes to a file group; return a write stat for each file, if any.
+    """Write rows and deletes to a file group; return a write stat for each file, if any."""
+    written = write_log_files(
+        storage,
+        spec,
+        group,
+        rows=rows,
+        deletes=deletes,
+        existing_keys=existing_keys,
+        ordinal=ordinal,
+        more=more,
+    )
+    return tuple(file.stat for file in written)
+
+
+def write_log_files(
+    storage: Storage,
+    spec: WriteSpec,
+    group: FileGroupId,
+    *,
+    rows: KeyedRows | None,
+    deletes: DeleteRows | None,
+    existing_keys: pa.Array | None,
+    ordinal: int,
+    more: bool,
+) -> tuple[WrittenLog, ...]:
+    """Write rows and deletes to a file group; return its files, if any.
 
     For partial rows, `existing_keys` are the keys that the file group has.
 
@@ -112,16 +140,34 @@ def write_log(
     blocks = [*_row_blocks(spec, batch, existing_keys), *_delete_blocks(spec, group, deletes)]
     files = list(_rolled(blocks, spec.log_file_bytes_max))
     alone = len(files) == 1 and ordinal == 0 and not more
-    stats = []
+    written = []
     for version, file in enumerate(files, start=ordinal + 1):
         name = LogFileName(group.file_id, spec.requested, version, spec.write_token)
-        stats.append(_written(storage, spec, _LogFileTarget(group, name, alone), file))
-    return tuple(stats)
+        written.append(_written(storage, spec, _LogFileTarget(group, name, alone), file))
+    return tuple(written)
+
+
+def write_reference(
+    storage: Storage, spec: WriteSpec, group: FileGroupId, logs: Sequence[ReferredLog]
+) -> WriteStat:
+    """Write a log that refers to other logs of the write, and has no records."""
+    block = _Block(encode_reference(logs, spec.layout.avro_json, spec.requested))
+    file = _LogFile((block,))
+    name = LogFileName(group.file_id, spec.requested, 1, spec.write_token)
+    path = data_path(group.partition, name.file_name)
+    create_marker(storage, spec, path, IoType.CREATE)
+    if not _created(storage, path, file):
+        found = storage.stat(path)
+        if found is None:
+            raise taken_away(path)
+        if found.size != file.size or not _is_same(storage, path, file):
+            raise attempts_disagree(path, "it refers to other logs")
+    return _log_stat(group, name, file, file.size)
 
 
 def _stored(spec: WriteSpec, group: FileGroupId, rows: KeyedRows, ordinal: int) -> pa.RecordBatch:
     origin = RowOrigin(spec.requested, group, group.file_id)
-    first = spec.task * _ROWS_A_TASK + ordinal * _ROWS_A_FILE
+    first = spec.task * _ROWS_A_TASK + spec.place * _ROWS_A_PLACE + ordinal * _ROWS_A_FILE
     stored = stored_rows if spec.part is None else stored_partial_rows
     return stored(spec.layout, rows.rows, rows.keys, origin, first)
 
@@ -205,15 +251,40 @@ class _LogFileTarget:
         return data_path(self.group.partition, following.file_name)
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenLog:
+    """A log file that this attempt created, or that it found."""
+
+    stat: WriteStat
+    _own: _LogFile | None  # None: another attempt was first
+
+    def referred(self, storage: Storage) -> ReferredLog:
+        """Return the file as another one refers to it."""
+        path, size = self.stat.data_path, self.stat.file_size_in_bytes or 0
+        if self._own is not None:
+            crc32 = checksum(block.data for block in self._own.blocks)
+        else:
+            try:
+                starts = range(0, size, _ONE_PIECE_BYTES)
+                crc32 = checksum(storage.read(path, s, s + _ONE_PIECE_BYTES) for s in starts)
+            except FileNotFoundError:
+                raise taken_away(path) from None
+        return ReferredLog(file_name(path), size, crc32)
+
+
 def _written(
     storage: Storage, spec: WriteSpec, target: _LogFileTarget, file: _LogFile
-) -> WriteStat:
-    name = target.name
+) -> WrittenLog:
     create_marker(storage, spec, target.path, IoType.CREATE)
-    created = _created(storage, target.path, file)
-    size = file.size if created else _winner_size(storage, target, file)
+    if _created(storage, target.path, file):
+        return WrittenLog(_log_stat(target.group, target.name, file, file.size), file)
+    size = _winner_size(storage, target, file)
+    return WrittenLog(_log_stat(target.group, target.name, file, size), None)
+
+
+def _log_stat(group: FileGroupId, name: LogFileName, file: _LogFile, size: int) -> WriteStat:
     rows, deletes = file.rows, file.counts[1]
-    stat = file_stat(target.group, name.file_name, size, writes=rows, deletes=deletes)
+    stat = file_stat(group, name.file_name, size, writes=rows, deletes=deletes)
     return replace(
         stat,
         # Whether the key of a whole row existed before is not known. Hudi, too, counts all rows for

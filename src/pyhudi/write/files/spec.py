@@ -16,7 +16,7 @@ which they read. So every function here may be called again, at any time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -62,6 +62,16 @@ class WriteSpec:
     def task(self) -> int:
         """The number of the task, if several write to one file group, each with its own token."""
         return int(self.write_token.partition("-")[0])
+
+    @property
+    def place(self) -> int:
+        """The place of the input whose rows a log has in a child of a virtual resize, from 1; 0 for
+        any other log."""
+        return int(self.write_token.split("-")[1])
+
+    def for_input(self, place: int) -> WriteSpec:
+        """Return how logs of a child are written that have the rows of this input alone."""
+        return replace(self, write_token=WriteToken(self.task, place, 0).text)
 
     @property
     def layout(self) -> RowLayout:

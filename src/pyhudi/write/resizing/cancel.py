@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyhudi.commit.pending_plans import load_service_plan
 from pyhudi.commit.proposals import Decided, Outcome, Refused, Rule
 from pyhudi.commit.rollback import FailedWriteRecovery
-from pyhudi.errors import CorruptTableError, HudiError, UnsupportedTableError
+from pyhudi.errors import ConflictError, CorruptTableError, HudiError, UnsupportedTableError
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.plan.resizing.pace import OutrunError
 from pyhudi.write.resizing.leftovers import remove_rings
@@ -32,6 +32,16 @@ def rollback_of(outcome: Outcome) -> str | None:
         return outcome.entry.instant
     is_aborted = isinstance(outcome, Refused) and outcome.rule is Rule.ROLLED_BACK
     return outcome.instant if isinstance(outcome, Refused) and is_aborted else None
+
+
+def has_rows_error(requested: str, refused: Refused) -> ConflictError:
+    """Return the error for a virtual resize that can no longer be cancelled."""
+    return ConflictError(
+        f"the resize {requested} cannot be cancelled",
+        why=f"it is virtual, and {refused.rule} ({refused.instant}), so it has to be finished",
+        next_step="Call table.services.resize(), which executes it. If a file is damaged, its error"
+        " names the file: restore that first. Writes other than overwrites go on meanwhile",
+    )
 
 
 def is_incurable(error: HudiError) -> bool:

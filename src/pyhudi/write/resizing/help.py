@@ -9,9 +9,9 @@ from __future__ import annotations
 from contextlib import nullcontext
 from functools import partial
 
-from pyhudi.commit.proposals import AlreadyDone, Decided, Outcome
+from pyhudi.commit.proposals import AlreadyDone, Decided, Outcome, Refused, Rule
 from pyhudi.commit.transaction import writer_identity
-from pyhudi.errors import CorruptTableError, HudiError
+from pyhudi.errors import ConflictError, CorruptTableError, HudiError
 from pyhudi.format.timeline.commit_metadata import encode_replace_commit_metadata
 from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.heartbeats import heartbeat_path
@@ -38,7 +38,8 @@ def finish_resize(session: TableSession, requested: str) -> None:
             return  # it has ended meanwhile, and its files may be gone
         if not is_incurable(error):
             raise
-        abort_resize(session.recovery, requested)
+        if _is_kept(abort_resize(session.recovery, requested)):
+            raise _cannot_be_finished(requested, error) from error
         return
     if isinstance(outcome, Decided | AlreadyDone):
         tidy(log, work)
@@ -73,6 +74,25 @@ def _finished(session: TableSession, work: ResizeWork) -> Outcome:
         return encode_replace_commit_metadata(metadata, log.world.random_bytes(16))
 
     return ResizeEnd(log, work, bases, copies, encoded=encoded, exclusive=nullcontext()).run()
+
+
+def _is_kept(outcome: Outcome) -> bool:
+    return isinstance(outcome, Refused) and outcome.rule is Rule.HAS_ROWS
+
+
+def _cannot_be_finished(requested: str, error: HudiError) -> ConflictError:
+    """Return the error of a write with rows in a bucket of a virtual resize that is stuck.
+
+    It is a conflict: when the write is made again, it puts its rows into the children, and
+    completes beside the resize.
+    """
+    return ConflictError(
+        f"a write cannot complete beside the resize {requested}",
+        why="the resize is closed, and can be neither finished nor cancelled:"
+        f" {error.what} ({error.why})",
+        next_step="Write again: a write that begins now completes. Restore what is damaged, and"
+        " call table.services.resize()",
+    )
 
 
 def _without_bases(work: ResizeWork) -> CorruptTableError:

@@ -6,7 +6,8 @@
     has an input in which the     cancels it
     write opened a base file
     has completed                 moves its own logs into the children: logs of its own name, which
-                                  take the place of the old ones in what it commits
+                                  take the place of the old ones in what it commits. References to
+                                  logs that are there already just leave it
     can be executed by Hudi, and  puts its rows into the children, too (`write.resizing.twice`)
     the write has files there
     was cancelled since then      leaves out what it put into the children
@@ -167,6 +168,8 @@ def moved(session: TableSession, requested: str, files: WrittenFiles) -> Written
     name = CopyName.of_move(requested, max(versions, default=0))
     sources: dict[str, list[LogFile]] = {}
     for stat in gone:
+        if stat.is_reference:
+            continue  # the rows are there
         sources.setdefault(stat.partition_path or "", []).append(log_of(stat))
     made: list[WriteStat] = []
     for partition, logs in sorted(sources.items()):
