@@ -211,3 +211,33 @@ def test_a_changed_log_is_an_error_that_names_both_files(table: ResizeTable) -> 
     table.storage.write(changed.data_path, bytes(data))
     with pytest.raises(CorruptTableError, match="checksum"):
         table.rows()
+
+
+def test_an_overwrite_finishes_a_resize_that_writes_refer_to(table: ResizeTable) -> None:
+    table.put("klmnopq", 1)
+    requested = table.plan()
+    table.put("kxyz", 2)
+    table.table("o").overwrite(table.made("ab", 2))
+    assert requested in table.session("s").log.refresh().completed
+    assert table.values() == {"a": "a2", "b": "b2"}
+
+
+def test_a_resize_that_cannot_be_finished_leaves_writes_alone_and_is_named_to_an_overwrite(
+    table: ResizeTable,
+) -> None:
+    table.put("klmnopq", 1)
+    [damaged] = [s.path for s in table.storage.list("d") if ".log." in s.path]
+    requested = table.plan()
+    table.put("kxyz", 2)
+    whole = table.storage.read(damaged)
+    table.storage.write(damaged, whole[:-30])
+    with pytest.raises(CorruptTableError, match="log"):
+        table.resizes().execute(requested)
+    assert requested in table.session("s").log.refresh().pending
+    table.put("kw", 3)
+    with pytest.raises(CorruptTableError, match="log"):
+        table.table("o").overwrite(table.made("ab", 4))
+    table.storage.write(damaged, whole)
+    assert table.values()["w"] == "w3"
+    assert table.resizes().execute(requested) is not None
+    assert len(table.rows()) == 11

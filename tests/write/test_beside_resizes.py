@@ -119,6 +119,7 @@ class Bench:
     mode: str
     is_dual: bool = False  # Hudi can execute the resize
     is_shared: bool = False  # the table has its lock
+    is_virtual: bool = False
     resize: str = ""
     held: HeldWrite | None = None
     result: WriteResult | None = None
@@ -127,7 +128,7 @@ class Bench:
         is_joined = self.mode == JOINED
         lock: dict[str, Any] = {"lock": LockKind.FILE} if self.is_shared else {}
         kind: dict[str, Any] = {"owners": OWNERS} if is_joined else MODES[self.mode]
-        self.table = ResizeTable(**kind, **lock)
+        self.table = ResizeTable(is_virtual=self.is_virtual, **kind, **lock)
         if is_joined:
             declare_owners(self.table.storage, ColumnOwners(OWNERS))
         self.effects: dict[str, Callable[[Values], Values]] = {}
@@ -258,9 +259,16 @@ class Bench:
 
 
 def _played(
-    verb: str, mode: str, order: str, *, is_dual: bool = False, is_shared: bool = False
+    verb: str,
+    mode: str,
+    order: str,
+    *,
+    is_dual: bool = False,
+    is_shared: bool = False,
+    is_virtual: bool = False,
 ) -> Bench:
-    bench = Bench((PARTS if mode == JOINED else VERBS)[verb], mode, is_dual, is_shared)
+    kind = (PARTS if mode == JOINED else VERBS)[verb]
+    bench = Bench(kind, mode, is_dual, is_shared, is_virtual)
     try:
         bench.play(order)
         bench.check()
@@ -274,22 +282,28 @@ def mode_of(verb: str, number: int) -> str:
     return list(MODES)[(list(VERBS).index(verb) + number) % len(MODES)]
 
 
+in_both_ways = pytest.mark.parametrize("is_virtual", [False, True], ids=["copied", "virtual"])
+
+
+@in_both_ways
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_write_and_a_resize_in_every_order(verb: str) -> None:
+def test_a_write_and_a_resize_in_every_order(verb: str, is_virtual: bool) -> None:
     for number, order in enumerate(orders("pc")):
-        _played(verb, mode_of(verb, number), order)
+        _played(verb, mode_of(verb, number), order, is_virtual=is_virtual)
 
 
+@in_both_ways
 @pytest.mark.parametrize("verb", ["upsert", "update", "overwrite"])
-def test_a_write_and_a_resize_that_is_closed_in_every_order(verb: str) -> None:
+def test_a_write_and_a_resize_that_is_closed_in_every_order(verb: str, is_virtual: bool) -> None:
     for number, order in enumerate(orders("pkc")):
-        _played(verb, mode_of(verb, number), order)
+        _played(verb, mode_of(verb, number), order, is_virtual=is_virtual)
 
 
+@in_both_ways
 @pytest.mark.parametrize("verb", PARTS)
-def test_the_write_of_an_owner_and_a_resize_in_every_order(verb: str) -> None:
+def test_the_write_of_an_owner_and_a_resize_in_every_order(verb: str, is_virtual: bool) -> None:
     for order in orders("pkc" if verb == "upsert of a part" else "pc"):
-        _played(verb, JOINED, order)
+        _played(verb, JOINED, order, is_virtual=is_virtual)
 
 
 @pytest.mark.parametrize("end", ["c", "h", "x"])

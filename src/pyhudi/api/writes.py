@@ -22,6 +22,7 @@ from pyhudi.format.table.table_config import TableConfig
 from pyhudi.plan.predicate.parser import Where, is_expression
 from pyhudi.plan.predicate.tree import Predicate
 from pyhudi.progress import Listener, ProgressBoard
+from pyhudi.services.resizing.before_write import finish_before_write
 from pyhudi.session.open import OpenTable
 from pyhudi.session.session import TableSession
 from pyhudi.settings import SchemaMode
@@ -234,7 +235,7 @@ class _Opened:
             if (done := finished(self.session, intent)) is None:
                 raise
             return done
-        return write(self.table, self.session, intent, executor, self.board)
+        return write(self.table, self.session, intent, executor, self.board, finish_before_write)
 
     def _prepared(
         self, intent: WriteIntent, source: Any, mode: SchemaMode

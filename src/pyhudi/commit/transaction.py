@@ -111,6 +111,7 @@ class Lost:
     waits_for: str | None = None  # the write of higher priority that goes first
     keeps_files: bool = False  # the instant stays, since its files are to be read
     is_counted: bool = True  # among the retries; a resize is nothing that a caller has to avoid
+    unfinished: str | None = None  # the virtual resize that has to be executed first
 
     def or_raise(self) -> NoReturn:
         raise self.error

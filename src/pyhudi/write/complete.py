@@ -14,7 +14,6 @@ from functools import partial
 from pyhudi.commit.pruning import prune
 from pyhudi.commit.transaction import Completed, Held, Lost, Transaction
 from pyhudi.commit.validation import Checks, KnownLayout
-from pyhudi.conflict.rules import Retry
 from pyhudi.errors import HudiError
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.timeline.commit_metadata import WriteStat
@@ -56,10 +55,10 @@ def complete(
         ended = _proposed(session, transaction, plan, files, keeps_files=keeps_files)
         if not isinstance(ended, Held):
             break
-        dealt_with = resizes.deal_with(ended.met, files)
-        if dealt_with is None:
+        dealt_with = resizes.deal_with(ended, files)
+        if isinstance(dealt_with, Lost):
             transaction.abandon()
-            return Ended(Lost(ended.error(spec.requested), Retry.LATER), files)
+            return Ended(dealt_with, files)
         files = dealt_with
     if isinstance(ended, Completed):
         files.remove_left(session.storage)

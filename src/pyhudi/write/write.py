@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeAlias
 
 from pyhudi.commit.transaction import Completed, Lost, MigratingError, Transaction
 from pyhudi.commit.validation import SchemaConflict
@@ -41,6 +42,13 @@ from pyhudi.write.seeds import seed_missing
 from pyhudi.write.watch import Watch
 from pyhudi.write.write_id import finished, registered
 
+#: Executes a virtual resize; False if nothing can be done about it here.
+FinishResize: TypeAlias = Callable[[TableSession, str], bool]
+
+
+def unfinished(session: TableSession, requested: str) -> bool:
+    return False
+
 
 def write(
     table: OpenTable,
@@ -48,11 +56,16 @@ def write(
     intent: WriteIntent,
     executor: Executor,
     board: ProgressBoard,
+    finish_resize: FinishResize = unfinished,
 ) -> WriteResult:
-    """Execute a write. The session is current, and failed writes were rolled back in it."""
+    """Execute a write. The session is current, and failed writes were rolled back in it.
+
+    A write that replaces rows may meet a virtual resize that has to be executed first; for that it
+    calls `finish_resize`.
+    """
     if (done := finished(session, intent)) is not None:
         return done
-    return written(table, session, intent, executor, board)
+    return written(table, session, intent, executor, board, finish_resize)
 
 
 def written(
@@ -61,9 +74,10 @@ def written(
     intent: WriteIntent,
     executor: Executor,
     board: ProgressBoard,
+    finish_resize: FinishResize = unfinished,
 ) -> WriteResult:
     """Execute a write of which no attempt has completed. Pending ones in `session.own` stay."""
-    result = _Write(table, intent, executor, board).run(session)
+    result = _Write(table, intent, executor, board, finish_resize).run(session)
     board.set_totals(result)
     return result
 
@@ -72,7 +86,12 @@ class _Write:
     """The attempts of one write."""
 
     def __init__(
-        self, table: OpenTable, intent: WriteIntent, executor: Executor, board: ProgressBoard
+        self,
+        table: OpenTable,
+        intent: WriteIntent,
+        executor: Executor,
+        board: ProgressBoard,
+        finish_resize: FinishResize,
     ) -> None:
         self._table = table
         self._intent = intent
@@ -82,6 +101,7 @@ class _Write:
         began_ms = board.began_ms
         self._started = table.world.elapsed_ms() if began_ms is None else began_ms
         self._retries = Retries(table)
+        self._finish_resize = finish_resize
         self._checked: TableState | None = None  # in which none of the keys exists
         self._has_run = False  # the executor has begun to use up its rows
 
@@ -90,6 +110,8 @@ class _Write:
         while isinstance(ended, Lost):
             can_repeat = self._executor.can_repeat or not self._has_run
             if not can_repeat or not self._retries.may_follow(ended):
+                ended.or_raise()
+            if ended.unfinished is not None and not self._finish_resize(session, ended.unfinished):
                 ended.or_raise()
             ended = self._attempted(session, ended)
         return ended

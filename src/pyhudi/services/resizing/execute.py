@@ -57,6 +57,7 @@ from pyhudi.write.resizing.cancel import (
     abort_resize,
     has_rows_error,
     is_incurable,
+    is_kept,
     rollback_of,
 )
 from pyhudi.write.resizing.copies import ResizeCopies
@@ -260,7 +261,8 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
                 return rollback
             if isinstance(outcome, Refused) and outcome.rule in LOCK_RULES:
                 raise refusal_error(outcome, self._storage.uri)
-            if isinstance(outcome, Refused) and outcome.rule is Rule.HAS_ROWS:
+            if is_kept(outcome):
+                assert isinstance(outcome, Refused)
                 raise has_rows_error(requested, outcome)
             raise self._nothing_to_cancel(requested)
 

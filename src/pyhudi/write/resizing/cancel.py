@@ -34,6 +34,11 @@ def rollback_of(outcome: Outcome) -> str | None:
     return outcome.instant if isinstance(outcome, Refused) and is_aborted else None
 
 
+def is_kept(outcome: Outcome) -> bool:
+    """True if the resize was not aborted, because committed rows are in its children alone."""
+    return isinstance(outcome, Refused) and outcome.rule is Rule.HAS_ROWS
+
+
 def has_rows_error(requested: str, refused: Refused) -> ConflictError:
     """Return the error for a virtual resize that can no longer be cancelled."""
     return ConflictError(

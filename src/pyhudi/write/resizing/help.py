@@ -9,14 +9,14 @@ from __future__ import annotations
 from contextlib import nullcontext
 from functools import partial
 
-from pyhudi.commit.proposals import AlreadyDone, Decided, Outcome, Refused, Rule
+from pyhudi.commit.proposals import AlreadyDone, Decided, Outcome
 from pyhudi.commit.transaction import writer_identity
 from pyhudi.errors import ConflictError, CorruptTableError, HudiError
 from pyhudi.format.timeline.commit_metadata import encode_replace_commit_metadata
 from pyhudi.session.session import TableSession
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.write.resizing.bases import found_bases, load_made
-from pyhudi.write.resizing.cancel import abort_resize, is_incurable
+from pyhudi.write.resizing.cancel import abort_resize, is_incurable, is_kept
 from pyhudi.write.resizing.copies import ResizeCopies, load_copies
 from pyhudi.write.resizing.finish import ResizeEnd, resize_metadata, tidy
 from pyhudi.write.resizing.work import ResizeWork, layout_before, load_resize
@@ -38,7 +38,7 @@ def finish_resize(session: TableSession, requested: str) -> None:
             return  # it has ended meanwhile, and its files may be gone
         if not is_incurable(error):
             raise
-        if _is_kept(abort_resize(session.recovery, requested)):
+        if is_kept(abort_resize(session.recovery, requested)):
             raise _cannot_be_finished(requested, error) from error
         return
     if isinstance(outcome, Decided | AlreadyDone):
@@ -74,10 +74,6 @@ def _finished(session: TableSession, work: ResizeWork) -> Outcome:
         return encode_replace_commit_metadata(metadata, log.world.random_bytes(16))
 
     return ResizeEnd(log, work, bases, copies, encoded=encoded, exclusive=nullcontext()).run()
-
-
-def _is_kept(outcome: Outcome) -> bool:
-    return isinstance(outcome, Refused) and outcome.rule is Rule.HAS_ROWS
 
 
 def _cannot_be_finished(requested: str, error: HudiError) -> ConflictError:

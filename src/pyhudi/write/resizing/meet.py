@@ -3,8 +3,8 @@
     the resize                    the write
     is closed                     finishes it; first it gives its executor, if that seems alive and
                                   copies appear, a moment to do so
-    has an input in which the     cancels it
-    write opened a base file
+    has an input in which the     cancels it. A virtual one that has committed rows in its children
+    write opened a base file      has to be executed first, and the write is made again behind it
     has completed                 moves its own logs into the children: logs of its own name, which
                                   take the place of the old ones in what it commits. References to
                                   logs that are there already just leave it
@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pyhudi.commit.liveness import Liveness
+from pyhudi.commit.transaction import Held, Lost
 from pyhudi.commit.validation import ResizeInTheWay
 from pyhudi.conflict.resizes import (
     MeetsClosed,
@@ -36,6 +37,7 @@ from pyhudi.conflict.resizes import (
     MustMove,
     MustWriteTwice,
 )
+from pyhudi.conflict.rules import Retry
 from pyhudi.errors import HudiError
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
@@ -46,7 +48,7 @@ from pyhudi.table.file_group import LogFile
 from pyhudi.world import jittered_ms
 from pyhudi.write.files.copied_log import CopyName, SourceGoneError, Sources, copied_logs
 from pyhudi.write.files.spec import taken_away
-from pyhudi.write.resizing.cancel import abort_resize
+from pyhudi.write.resizing.cancel import abort_resize, is_kept
 from pyhudi.write.resizing.help import count_copies, finish_resize
 from pyhudi.write.resizing.sources import group_of, log_of, log_order
 from pyhudi.write.resizing.twice import WrittenTwice, written_twice
@@ -99,18 +101,25 @@ class ResizesMet:
         self._liveness = Liveness(session.log, session.settings)
         self._meetings: Counter[ResizeInTheWay] = Counter()
 
-    def deal_with(self, met: ResizeInTheWay, files: WrittenFiles) -> WrittenFiles | None:
-        """Do what is asked; return the write's files then. None if it was asked too often."""
+    def deal_with(self, held: Held, files: WrittenFiles) -> WrittenFiles | Lost:
+        """Do what is asked, and return the write's files then.
+
+        The write is lost if the same was asked too often, or if a virtual resize would have to be
+        cancelled that no longer can be.
+        """
+        met = held.met
         self._meetings[met] += 1
         if self._meetings[met] > MEETINGS_MAX:
-            return None
+            return Lost(held.error(self._requested), Retry.LATER)
         match met:
             case MeetsClosed(resize):
                 self._end(resize, is_first=self._meetings[met] == 1)
             case MustCancel(resize):
                 if not self._may_be_cancelled(resize):
-                    return None
-                abort_resize(self._session.recovery, resize)
+                    return Lost(held.error(self._requested), Retry.LATER)
+                if is_kept(abort_resize(self._session.recovery, resize)):
+                    error = held.error(self._requested)
+                    return Lost(error, Retry.WRITE, is_counted=False, unfinished=resize)
             case MustMove():
                 return moved(self._session, self._requested, files)
             case MustWriteTwice(resize):

@@ -373,12 +373,12 @@ class _Attempt:
                     return self._ended(transaction, ended, files)
                 assert resizes is not None, "only buckets on rings are resized"
                 is_open, attempts = False, 0
-                dealt_with = resizes.deal_with(ended.met, files)
-                if dealt_with is None:
+                dealt_with = resizes.deal_with(ended, files)
+                if isinstance(dealt_with, Lost):
                     transaction.abandon()
                     if self._stage.lock is not None:  # Hudi seems to execute the resize
                         return self._record(Outcome.FAIL)
-                    return self._unexpected(ended.error(self._requested))
+                    return self._unexpected(dealt_with.error)
                 files = dealt_with
             except OutcomeUnknownError:
                 is_open = True
