@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from pyhudi.format.files.file_names import LogFileName, parse_data_file
+from pyhudi.format.files.log_reference import is_virtual_child
 from pyhudi.table.file_group import BaseFile, FileGroupFiles, FileSlice, LogFile
 from pyhudi.table.file_slices import file_slices
 from pyhudi.table.state import TableState
@@ -58,6 +61,7 @@ class FileVerdict(NamedTuple):
 
 
 _LATEST = FileVerdict(CleanRule.LATEST, "in the latest slice")
+_REFERRED = FileVerdict(CleanRule.LATEST, "read by reference: the resize of its bucket is pending")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +161,12 @@ class Judge:
             verdict = verdicts.get(file.path)
             if verdict is None:  # perhaps another attempt's file, beside the one that counts
                 twin = verdicts.get(file.name.requested) if self._sees(file) else None
-                verdict = twin or self._unseen(file)
+                verdict = twin or self._referred(group, file) or self._unseen(file)
             rows.add(group, file, verdict)
+
+    def _referred(self, group: FileGroupFiles, file: BaseFile | LogFile) -> FileVerdict | None:
+        """Return the verdict on a log that is read by reference, while its resize is pending."""
+        return _REFERRED if is_virtual_child(group.file_id) and self._sees(file) else None
 
     def _sees(self, file: BaseFile | LogFile) -> bool:
         return self._now.sees(file.name.requested)
@@ -192,10 +200,32 @@ class Judge:
                 verdict = next(pinned, verdict)
             for file in files:
                 kept = self._kept_file(file) if verdict.goes else None
+                if kept is None and verdict.goes:
+                    kept = self._pinned_reference(group, file)
                 verdicts[file.path] = kept or verdict
             if slice_.base is not None:
                 verdicts[slice_.base_instant] = verdicts[slice_.base.path]
         return verdicts
+
+    def _pinned_reference(
+        self, group: FileGroupFiles, file: BaseFile | LogFile
+    ) -> FileVerdict | None:
+        """Return what pins a log in a child of a virtual resize: it pins a log of the same write in
+        the same partition, which may refer to this one."""
+        if isinstance(file, BaseFile) or not is_virtual_child(group.file_id):
+            return None
+        return self._pinned_writes.get((group.partition, file.name.requested))
+
+    @cached_property
+    def _pinned_writes(self) -> dict[tuple[str, str], FileVerdict]:
+        """Return what pins logs, by the partition and the write of each."""
+        found: dict[tuple[str, str], FileVerdict] = {}
+        for path, verdict in self._pinned.items():
+            partition, _, text = path.rpartition("/")
+            name = parse_data_file(text)
+            if isinstance(name, LogFileName):
+                found.setdefault((partition, name.requested), verdict)
+        return found
 
     def _cuts(
         self, group: FileGroupFiles, slices: tuple[FileSlice, ...], replaced: frozenset[str]

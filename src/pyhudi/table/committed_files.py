@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.files.file_names import BaseFileName, LogFileName, parse_data_file
+from pyhudi.format.files.log_reference import is_virtual_child
 from pyhudi.format.timeline.commit_metadata import CommitMetadata
 from pyhudi.table.file_group import FileGroupFiles, FileSlice
 from pyhudi.table.file_slices import file_slices, is_replaced, with_files
@@ -136,6 +137,12 @@ def listed_size(group: FileGroupFiles | None, file: CommittedFile) -> int | None
 def slice_paths(slice_: FileSlice) -> set[str]:
     base = () if slice_.base is None else (slice_.base.path,)
     return {*base, *(log.path for log in slice_.logs)}
+
+
+def referred_paths(group: FileGroupFiles) -> set[str]:
+    """Return the files of a group without a slice that are needed: logs that are read by reference,
+    because the virtual resize that makes the group has not completed."""
+    return {log.path for log in group.logs} if is_virtual_child(group.file_id) else set()
 
 
 def slices_since(

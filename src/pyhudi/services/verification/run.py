@@ -51,6 +51,7 @@ from pyhudi.table.committed_files import (
     committed_files,
     is_superseded,
     listed_size,
+    referred_paths,
     slice_paths,
     slices_since,
 )
@@ -232,7 +233,10 @@ class Verification:
             times = {**scope.times.archived, **{f.commit: completed for f, completed in found}}
             of_all = CompletionTimes(scope.times.timeline, times)
             once = _Scope(scope.state, of_all, scope.now, scope.since, scope.replaced)
-            needed = {path for slice_ in once.slices(whole) for path in slice_paths(slice_)}
+            slices = once.slices(whole)
+            needed = {path for slice_ in slices for path in slice_paths(slice_)}
+            if not slices:
+                needed = referred_paths(whole)
             for file, _ in found:
                 size = listed_size(group, file)
                 if file.path in needed and (size is None or size != (file.size or size)):
