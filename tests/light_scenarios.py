@@ -31,16 +31,18 @@ from pyhudi.simulate.table.table import (
     ToyReader,
     base_files,
     commit_metadata,
-    log_files,
+    virtual_log_files,
     write_data_file,
 )
 from pyhudi.simulate.table.toy_rings import placing_by
+from pyhudi.write.resizing.beside import resizes_beside, virtual_inputs
 from pyhudi.write.resizing.meet import ResizesMet, WrittenFiles
 
 OCC = TableKind(TableType.COPY_ON_WRITE, by_event_time=False)
 NBCC = TableKind(TableType.MERGE_ON_READ, by_event_time=True)
 RINGS = replace(NBCC, nodes=1)
 YIELDING_RINGS = replace(RINGS, by_event_time=False)  # its writers yield to each other
+VIRTUAL = replace(RINGS, is_virtual=True)
 JOINED = TableKind(TableType.MERGE_ON_READ, by_event_time=False, has_owners=True)
 JOINED_RINGS = replace(JOINED, nodes=1)
 KINDS = {"occ": OCC, "nbcc": NBCC}
@@ -112,7 +114,8 @@ class OpenWrite:
         stage.history.begun[self._attempt] = requested
         self._schemas = self._begun()
         placing = group_of if session is None else placing_by(session.groups.layout)
-        files = log_files(requested, self._rows, placing)
+        self._virtual = {} if session is None else virtual_inputs(session, requested)
+        files = virtual_log_files(requested, self._rows, placing, self._virtual)
         if is_base:
             files = base_files(requested, self._rows, reader.groups(reader.load()), stage.kind)
         self.stats = [write_data_file(self.process.storage, file) for file in files]
@@ -155,14 +158,15 @@ class OpenWrite:
                 is_numbered=not has_rings,
                 schemas=self._schemas,
                 moved=files.left,
+                beside=resizes_beside(self._virtual, files.stats),
             )
             ended = self.transaction.complete(commit_metadata(files.stats, kind), checks)
             if not isinstance(ended, Held):
                 files.remove_left(self.process.storage)
                 return ended.or_raise()
             assert met is not None
-            dealt_with = met.deal_with(ended.met, files)
-            assert dealt_with is not None
+            dealt_with = met.deal_with(ended, files)
+            assert isinstance(dealt_with, WrittenFiles)
             files = dealt_with
 
     def _record(

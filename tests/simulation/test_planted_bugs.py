@@ -16,6 +16,7 @@ from pyhudi.simulate.table.schedules import MODES, Mode, ScheduleResult, Service
 from simulation.planted.commit import BUGS
 from simulation.planted.resizes import RESIZE_BUGS
 from simulation.planted.schemas import SCHEMA_BUGS
+from simulation.planted.virtual_resizes import VIRTUAL_BUGS
 
 SEARCH = int(os.environ.get("PYHUDI_SEARCH", "0"))
 #: Where rollbacks are archived at once, which is more than the protocol promises to stand.
@@ -113,6 +114,12 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "marks missing": [("partial", 20), ("occ", 26), ("partial", 27)],
     "children in an old schema": [("occ", 0), ("occ", 2), ("nbcc", 12)],
     "superseded published": [("shared", 125), ("shared", 53), ("shared", 50)],
+    "one log for two inputs": [("occ", 0), ("partial", 3), ("nbcc", 4)],
+    "followed after the end": [("occ", 0), ("partial", 0), ("occ", 2)],
+    "completed after a cancellation": [("occ", 4)],
+    "cancelled with rows": [("occ", 3), ("partial", 4), ("partial", 12)],
+    "children shown": [("occ", 0), ("occ", 3), ("partial", 3)],
+    "references copied": [("occ", 0), ("partial", 0), ("occ", 3)],
     "own inflight not checked": [("shared", 249), ("shared", 833)],
     "skew not waited out": [("shared", 10), ("shared", 24), ("shared", 1)],
     "lock not checked again": [("shared", 756), ("shared", 198), ("shared", 1175)],
@@ -140,7 +147,8 @@ def played(bug: str, mode: Mode, seed: int) -> ScheduleResult:
         archives=archives,
         services=services,
         evolves=bug in SCHEMA_BUGS or bug in EVOLVING,
-        resizes=bug in RESIZE_BUGS,
+        resizes=bug in RESIZE_BUGS or bug in VIRTUAL_BUGS,
+        is_virtual=bug in VIRTUAL_BUGS,
     )
 
 

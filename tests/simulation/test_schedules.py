@@ -83,14 +83,16 @@ def test_no_schedule_whose_schema_changes_breaks_a_promise(mode: Mode) -> None:
 RESIZING = SCHEDULES // 80
 
 
+@pytest.mark.parametrize("is_virtual", [False, True], ids=["copied", "virtual"])
 @pytest.mark.parametrize("mode", MODES)
-def test_no_schedule_full_of_resizes_breaks_a_promise(mode: Mode) -> None:
+def test_no_schedule_full_of_resizes_breaks_a_promise(mode: Mode, is_virtual: bool) -> None:
     resized = evolved = 0
     for seed in range(FIRST_SEED, FIRST_SEED + RESIZING):
         evolves = bool(seed % 2) and mode != "shared"  # there rings and changes do not meet
-        result = run_schedule(seed, mode=mode, resizes=True, evolves=evolves, closely=True)
+        how = {"evolves": evolves, "is_virtual": is_virtual}
+        result = run_schedule(seed, mode=mode, resizes=True, closely=True, **how)
         broken = "\n".join(map(str, result.violations))
-        assert not broken, f"seed {seed}, mode {mode!r}, evolves {evolves}:\n{broken}"
+        assert not broken, f"seed {seed}, mode {mode!r}, {how}:\n{broken}"
         resized += result.resized
         evolved += sum(change.is_done for change in result.history.proposed)
     assert resized >= RESIZING // 2

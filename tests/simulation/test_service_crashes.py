@@ -23,6 +23,7 @@ from light_scenarios import (
     NBCC,
     OCC,
     RINGS,
+    VIRTUAL,
     OpenWrite,
     judged,
     judged_after_repair,
@@ -40,7 +41,7 @@ from pyhudi.simulate.table.actors.archiver import GRACE_MS, archiver
 from pyhudi.simulate.table.actors.cleaner import cleanings
 from pyhudi.simulate.table.actors.compactor import compactions
 from pyhudi.simulate.table.actors.java_writer import JavaWriter
-from pyhudi.simulate.table.actors.resizer import SPLIT_ALL, ToyResizes, toy_resizes
+from pyhudi.simulate.table.actors.resizer import ToyResizes, policy_of, toy_resizes
 from pyhudi.simulate.table.checks.archive import archived_now, half_archived, unlisted_files
 from pyhudi.simulate.table.checks.evidence import TIMELINE_FOLDER, Evidence, Violation
 from pyhudi.simulate.table.history import Outcome
@@ -89,12 +90,18 @@ def with_work_begun(stage: Stage) -> None:
 
 
 def with_a_resize(stage: Stage) -> None:
-    """Do the same, and add a resize that is planned, and a write in one of its inputs."""
+    """Do the same, and add a resize that is planned, and a write in one of its inputs.
+
+    Beside a virtual one, a write that began before it is there to be copied, too.
+    """
     prepared(stage)
+    late = OpenWrite(stage, "late", ("k0", "k2")) if stage.kind.is_virtual else None
     session = stage.session(stage.simulation.process("planner"))
-    preview, plan = resize_planning(session).schedule(SPLIT_ALL)
+    preview, plan = resize_planning(session).schedule(policy_of(stage.kind))
     assert plan is not None, preview
     OpenWrite(stage, "copied", ("k0", "k1", "k3")).complete()
+    if late is not None:
+        late.complete()
 
 
 def with_a_closed_resize(stage: Stage) -> None:
@@ -226,6 +233,9 @@ SCENES: dict[str, Scene] = {
     "cancelled resize": Scene(RINGS, with_a_resize, cancel_resizes),
     "cancelled closed resize": Scene(RINGS, with_a_closed_resize, cancel_resizes),
     "resize that a writer ends": Scene(RINGS, with_a_closed_resize, help_to_resize),
+    "virtual resize": Scene(VIRTUAL, with_a_resize, resize),
+    "closed virtual resize": Scene(VIRTUAL, with_a_resize, close_and_resize),
+    "virtual resize that a writer ends": Scene(VIRTUAL, with_a_closed_resize, help_to_resize),
     "clean": Scene(OCC, with_a_compaction, clean),
     "clean of logs": Scene(NBCC, with_a_compaction, clean),
     "archive": Scene(OCC, with_a_compaction, archive, archives=True),

@@ -239,6 +239,8 @@ def _identity(requested: str | None, writer: WriterIdentity) -> dict[str, Any]:
 def _why(facts: Mapping[str, Any], conflict: Conflict, winner: WriterIdentity) -> str:
     other, group = conflict.other, conflict.group
     state = f"completed at {other.completed}" if other.completed else "is pending"
+    if conflict.rule is ConflictRule.RESIZE_CANCELLED:
+        state = "was cancelled"
     bucket = "" if facts["bucket"] is None else f" (bucket {facts['bucket']})"
     if facts["node"] is not None:
         bucket = f" (node {facts['node']})"

@@ -40,7 +40,7 @@ def footprint(metadata: CommitMetadata) -> Footprint:
         touched_groups(metadata),
         frozenset(group for group, stat in stats if stat.log_files is None),
         frozenset(group for group, stat in stats if stat.num_inserts),
-        _references(metadata),
+        references_of(metadata),
     )
 
 

@@ -44,6 +44,7 @@ from simulation.planted.resizes import RESIZE_BUGS
 from simulation.planted.schemas import SCHEMA_BUGS
 from simulation.planted.services import SERVICE_BUGS
 from simulation.planted.shared import SHARED_BUGS
+from simulation.planted.virtual_resizes import VIRTUAL_BUGS
 
 _Bug = Callable[[], AbstractContextManager[Any]]
 
@@ -233,6 +234,7 @@ BUGS: dict[str, _Bug] = {
     **CONFLICT_BUGS,
     **SCHEMA_BUGS,
     **RESIZE_BUGS,
+    **VIRTUAL_BUGS,
     **SERVICE_BUGS,
     **SHARED_BUGS,
 }

@@ -45,9 +45,7 @@ from pyhudi.write.resizing.sources import group_of, log_of
 from pyhudi.write.resizing.work import load_resize, ring_layout
 
 _Bug = Callable[[], AbstractContextManager[Any]]
-_Verdict = Callable[
-    [str, frozenset[FileGroupId], frozenset[FileGroupId], Sequence[Resize]], ResizeVerdict | None
-]
+_Verdict = Callable[..., ResizeVerdict | None]
 _LATER_THAN_ALL = "9" * 17
 
 
@@ -91,13 +89,13 @@ def _moved_early() -> AbstractContextManager[Any]:
         base_groups: frozenset[FileGroupId],
         groups: frozenset[FileGroupId],
         resizes: Sequence[Resize],
-        twice: frozenset[str] = frozenset(),
+        *beside: Any,
     ) -> ResizeVerdict | None:
         for resize in resizes:
             is_input = not groups.isdisjoint(resize.inputs)
             if resize.completed is None and resize.requested < requested and is_input:
                 return MustMove(resize.requested)
-        return resize_verdict(requested, base_groups, groups, resizes, twice)
+        return resize_verdict(requested, base_groups, groups, resizes, *beside)
 
     moved = meet.moved
 
@@ -135,9 +133,9 @@ def _older_writes_move() -> AbstractContextManager[Any]:
         base_groups: frozenset[FileGroupId],
         groups: frozenset[FileGroupId],
         resizes: Sequence[Resize],
-        twice: frozenset[str] = frozenset(),
+        *beside: Any,
     ) -> ResizeVerdict | None:
-        return resize_verdict(_LATER_THAN_ALL, base_groups, groups, resizes, twice)
+        return resize_verdict(_LATER_THAN_ALL, base_groups, groups, resizes, *beside)
 
     return patch.object(validation, "resize_verdict", weak)
 
@@ -299,9 +297,9 @@ def _verdicts(weak: Callable[..., ResizeVerdict | None]) -> AbstractContextManag
         base_groups: frozenset[FileGroupId],
         groups: frozenset[FileGroupId],
         resizes: Sequence[Resize],
-        twice: frozenset[str] = frozenset(),
+        *beside: Any,
     ) -> ResizeVerdict | None:
-        verdict = resize_verdict(requested, base_groups, groups, resizes, twice)
+        verdict = resize_verdict(requested, base_groups, groups, resizes, *beside)
         return weak(verdict, requested, resizes)
 
     return patch.object(validation, "resize_verdict", found)

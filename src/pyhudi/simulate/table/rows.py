@@ -88,6 +88,7 @@ class TableKind:
     evolves: bool = False  # columns are added, widened and dropped
     nodes: int = 0  # with which the ring of each partition begins; 0: simple buckets
     is_migrating: bool = False  # partitions begin with simple buckets, and get rings
+    is_virtual: bool = False  # its resizes are
 
     @property
     def has_rings(self) -> bool:
@@ -149,5 +150,17 @@ def _fields(row: Row) -> list[Any]:
 
 
 def decode_rows(data: bytes) -> list[Row]:
-    """Return the rows of one or several encodings, one after the other."""
+    """Return the rows of one or several encodings, one after the other; none of a reference."""
+    if data.startswith(b"{"):
+        return []
     return [Row(*fields) for fields in json.loads(data.replace(b"][", b","))]
+
+
+def encode_reference(names: Sequence[str]) -> bytes:
+    """Return a log that refers to others by their bare names."""
+    return json.dumps({"logs": names}).encode()
+
+
+def decode_reference(data: bytes) -> list[str]:
+    """Return the names that a log refers to; none if it holds rows."""
+    return list(json.loads(data)["logs"]) if data.startswith(b"{") else []

@@ -165,14 +165,15 @@ def run_schedule(
     evolves: bool | None = None,
     resizes: bool | None = None,
     migrates: bool | None = None,
+    is_virtual: bool = False,
     closely: bool = False,
 ) -> ScheduleResult:
     """Play the seed's schedule and judge it. Arguments replace the seed's own.
 
     If it `evolves`, writers add and widen columns, and processes without rows drop them, too.
 
-    If it `resizes`, its buckets are nodes of rings, which split and merge. If it `migrates`, too,
-    they are simple buckets at first.
+    If it `resizes`, its buckets are nodes of rings, which split and merge; with `is_virtual`, by
+    virtual resizes. If it `migrates`, too, they are simple buckets at first.
 
     With `closely`, all states of the table are read after each step of a table service.
 
@@ -201,6 +202,7 @@ def run_schedule(
             evolves=evolves,
             resizes=resizes,
             migrates=migrates,
+            is_virtual=is_virtual,
         )
         schedule.play()
         return schedule.result(closely=closely)
@@ -294,6 +296,7 @@ class _Schedule:
         evolves: bool | None,
         resizes: bool | None,
         migrates: bool | None,
+        is_virtual: bool,
     ) -> None:
         self._services = services
         self._simulation = simulation
@@ -315,6 +318,7 @@ class _Schedule:
         is_drawn = happens(self._migrating, MIGRATING_RATE) and resizes is None
         is_migrating = is_drawn if migrates is None else migrates
         kind = replace(kind, is_migrating=is_migrating and kind.has_rings)
+        kind = replace(kind, is_virtual=is_virtual and kind.has_rings)
         copies = kind.table_type is TableType.COPY_ON_WRITE
         seeds = drawn_seeds(replacing) if self._replacing_rate and copies else None
         self._stage = new_stage(simulation, kind, lock, seeds)

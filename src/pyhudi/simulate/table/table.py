@@ -62,7 +62,9 @@ from pyhudi.simulate.table.rows import (
     Placing,
     Row,
     TableKind,
+    decode_reference,
     decode_rows,
+    encode_reference,
     encode_rows,
     group_of,
 )
@@ -80,6 +82,7 @@ from pyhudi.timeline.completion import (
     visible_now,
 )
 from pyhudi.timeline.live import BEFORE_ALL
+from pyhudi.write.files.group_log import VirtualInput
 from pyhudi.write.files.spec import WRITE_TOKEN, WriteSpec, create_marker, data_path, file_stat
 
 PROPERTIES = ".hoodie/hoodie.properties"
@@ -184,6 +187,7 @@ class DataFile(NamedTuple):
     io_type: IoType
     rows: tuple[Row, ...]
     is_fenced: bool = False  # its task checks the fence
+    refers: tuple[str, ...] = ()  # to these logs, in place of rows
 
     @property
     def path(self) -> str:
@@ -197,6 +201,38 @@ def log_files(requested: str, rows: Sequence[Row], placing: Placing = group_of) 
         DataFile(time, group, _log_name(group, time), IoType.CREATE, stamped(its, time))
         for group, its in _by_group(rows, placing).items()
     ]
+
+
+def virtual_log_files(
+    requested: str,
+    rows: Sequence[Row],
+    placing: Placing,
+    virtual: Mapping[FileGroupId, VirtualInput],
+) -> list[DataFile]:
+    """Return what a write has beside virtual resizes: logs with rows in their children, and in the
+    groups that they replace logs that refer to them."""
+    time = InstantTime(requested)
+    held: dict[tuple[FileGroupId, int], list[Row]] = {}  # child, place of the input → rows
+    names: dict[FileGroupId, set[str]] = {}
+    for row in rows:
+        replaced = virtual.get(placing(row.key))
+        if replaced is None:
+            continue
+        children = replaced.children
+        child = children.group(int(children.assign(pa.array([row.key]))[0]))
+        held.setdefault((child, replaced.place), []).append(row)
+        name = _log_name(child, time, replaced.place)
+        names.setdefault(placing(row.key), set()).add(name)
+    made = [
+        DataFile(time, child, _log_name(child, time, place), IoType.CREATE, stamped(its, time))
+        for (child, place), its in sorted(held.items())
+    ]
+    referring = [
+        DataFile(time, group, _log_name(group, time), IoType.CREATE, (), refers=tuple(sorted(its)))
+        for group, its in sorted(names.items())
+    ]
+    plain = [row for row in rows if placing(row.key) not in virtual]
+    return [*log_files(requested, plain, placing), *made, *referring]
 
 
 def base_files(
@@ -232,8 +268,9 @@ def seed_files(requested: str, groups: Iterable[FileGroupId] | None = None) -> l
     return [DataFile(time, group, _base_name(group, time), IoType.CREATE, ()) for group in groups]
 
 
-def _log_name(group: FileGroupId, time: InstantTime) -> str:
-    return LogFileName(group.file_id, time, 1, WRITE_TOKEN).file_name
+def _log_name(group: FileGroupId, time: InstantTime, place: int = 0) -> str:
+    token = WriteSpec(time, "").for_input(place).write_token
+    return LogFileName(group.file_id, time, 1, token).file_name
 
 
 def _base_name(group: FileGroupId, time: InstantTime) -> str:
@@ -266,7 +303,7 @@ def write_data_file(storage: Storage, file: DataFile) -> WriteStat:
     """Write the file as a task does; another attempt of the task meets it on one name."""
     spec = WriteSpec(file.requested, "", is_fenced=file.is_fenced)
     create_marker(storage, spec, file.path, file.io_type)
-    data = encode_rows(file.rows)
+    data = encode_reference(file.refers) if file.refers else encode_rows(file.rows)
     storage.create(file.path, data)
     deletes = sum(row.is_deleted for row in file.rows)
     writes = len(file.rows) - deletes
@@ -311,11 +348,16 @@ class GoneError(UnavailableError):
 
 
 def load_rows(storage: Storage, path: str) -> list[Row]:
-    """Return the rows of a data file; raise production's error if the file is gone."""
+    """Return the rows of a data file, or of those that it refers to.
+
+    Raise production's error if a file is gone.
+    """
     try:
-        return decode_rows(storage.read(path))
+        data = storage.read(path)
     except FileNotFoundError:
         raise GoneError(path) from None
+    referred = (f"{path.rpartition('/')[0]}/{name}" for name in decode_reference(data))
+    return [*decode_rows(data), *(row for other in referred for row in load_rows(storage, other))]
 
 
 def rows_that_count(storage: Storage, kind: TableKind, path: str) -> list[Row]:

@@ -21,6 +21,7 @@ from pyhudi.format.table.ring_file import Ring
 from pyhudi.index.children import KeyOwners
 from pyhudi.index.consistent_bucket import ring_positions
 from pyhudi.index.layout import BucketLayout, SimpleLayout
+from pyhudi.read import plan
 from pyhudi.services.resizing import schedule
 from pyhudi.simulate.table.rows import (
     KEYS,
@@ -29,6 +30,7 @@ from pyhudi.simulate.table.rows import (
     decode_rows,
     encode_rows,
     group_of,
+    decode_reference,
     partition_of,
 )
 from pyhudi.simulate.table.table import RECORD_KEY, GoneError, load_rows
@@ -87,6 +89,7 @@ def rows_are_toys() -> Iterator[None]:
             patch.object(bases, "_load_rows", _load_row_count),
             patch.object(schedule, "sample_keys", _sample_keys),
             patch.object(dual_logs, "is_log_of", _is_log_of),
+            patch.object(plan, "referred_paths", _referred_paths),
         ):
             stack.enter_context(replacement)
         yield
@@ -179,6 +182,14 @@ def _is_log_of(storage: Storage, path: str, write: str) -> bool:
         return all(row.requested == write for row in load_rows(storage, path))
     except GoneError:
         return False
+
+
+def _referred_paths(storage: Storage, path: str, write: str) -> frozenset[str]:
+    try:
+        names = decode_reference(storage.read(path))
+    except FileNotFoundError:
+        return frozenset()
+    return frozenset(f"{path.rpartition('/')[0]}/{name}" for name in names)
 
 
 def _sample_keys(storage: Storage, slice_: FileSlice) -> pa.Array:

@@ -25,7 +25,7 @@ from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import Instant
 from pyhudi.plan.resizing import pace
 from pyhudi.plan.resizing.pace import Pace
-from pyhudi.plan.resizing.policy import ResizePolicy, SplitBucket
+from pyhudi.plan.resizing.policy import ResizePolicy, ResizeWrites, SplitBucket
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.services.planned_action import Execution
 from pyhudi.services.resizing.child_bases import Rewrite
@@ -37,7 +37,7 @@ from pyhudi.session.session import TableSession
 from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.table.actors.service_actor import ServiceActor
-from pyhudi.simulate.table.rows import Row, happens
+from pyhudi.simulate.table.rows import Row, TableKind, happens
 from pyhudi.simulate.table.stage import Stage
 from pyhudi.simulate.table.table import (
     GoneError,
@@ -79,6 +79,12 @@ POLICIES = (
     replace(SPLIT_ALL, target_bytes=1 << 20, merge_below=1.0),
     replace(SPLIT_ALL, target_bytes=1 << 20, merge_below=1.0, partitions_max=1),
 )
+
+
+def policy_of(kind: TableKind, number: int = 0) -> ResizePolicy:
+    """Return one of the policies, as the table resizes."""
+    writes = ResizeWrites.VIRTUAL if kind.is_virtual else ResizeWrites.COPIED
+    return replace(POLICIES[number], writes=writes)
 
 
 class ToyResizes(Resizes):
@@ -190,7 +196,7 @@ class Resizer(ServiceActor):
     def _go_on(self, process: Process, planning: ResizePlanning, work: ToyResizes) -> None:
         chance, pending = self._chance, work.pending()
         if not pending or happens(chance, 0.15):
-            planning.schedule(POLICIES[drawn(chance, len(POLICIES))])
+            planning.schedule(policy_of(self._stage.kind, drawn(chance, len(POLICIES))))
             if happens(chance, 0.3):
                 return
             pending = work.pending()

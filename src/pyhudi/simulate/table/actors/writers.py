@@ -37,6 +37,7 @@ from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.table.actors.evolver import EvolvingCall, drawn_columns
 from pyhudi.simulate.table.actors.overwriter import Overwrite, drawn_overwrite
 from pyhudi.simulate.table.actors.owner_registrar import declare_owners, owned
+from pyhudi.simulate.table.actors.resizer import toy_resizes
 from pyhudi.simulate.table.checks.evidence import TIMELINE_FOLDER
 from pyhudi.simulate.table.history import Event, LostFile, Operation, Outcome
 from pyhudi.simulate.table.rows import KEYS, PARTITIONS, Placing, Row, drawn_rows, group_of, happens
@@ -53,13 +54,16 @@ from pyhudi.simulate.table.table import (
     log_files,
     projected,
     seed_files,
+    virtual_log_files,
     write_data_file,
 )
 from pyhudi.simulate.table.toy_rings import all_groups, placing_by
 from pyhudi.storage.objects.decision_log import entries_after
 from pyhudi.storage.objects.rings import write_mark
 from pyhudi.write.column_owners import OwnedColumns
+from pyhudi.write.files.group_log import VirtualInput
 from pyhudi.write.files.spec import refuse_unknown
+from pyhudi.write.resizing.beside import resizes_beside, virtual_inputs
 from pyhudi.write.resizing.meet import ResizesMet, WrittenFiles
 
 _CONFLICT_RETRIES = 2
@@ -199,6 +203,11 @@ class Writer:
             if is_over():
                 return
 
+    def virtual(self, requested: str) -> Mapping[FileGroupId, VirtualInput]:
+        """Return the buckets whose rows go to the children of pending resizes."""
+        is_virtual = self.session is not None and self.stage.kind.is_virtual
+        return virtual_inputs(self.session, requested) if self.session and is_virtual else {}
+
     def rest(self) -> None:
         """Take some time for a write, where resizes go on meanwhile."""
         if self.session is not None:
@@ -271,6 +280,7 @@ class _Attempt:
         self._owned: OwnedColumns | None = None
         self._call: EvolvingCall | None = None
         self._schemas: WriteSchemas | None = None
+        self._virtual: Mapping[FileGroupId, VirtualInput] = {}
 
     def run(self, log: DecisionLog, recovery: FailedWriteRecovery) -> Outcome:
         self._record(Outcome.INVOKE)
@@ -333,7 +343,8 @@ class _Attempt:
                 files = [f._replace(rows=tuple(projected(f.rows, columns))) for f in files]
         else:
             rows = self._numbered(self._with_placeholders())
-            files = log_files(self._requested, rows, placing)
+            self._virtual = self._writer.virtual(self._requested)
+            files = virtual_log_files(self._requested, rows, placing, self._virtual)
         return [file._replace(is_fenced=self._way.is_fenced) for file in files]
 
     def _numbered(self, rows: tuple[Row, ...]) -> tuple[Row, ...]:
@@ -378,7 +389,7 @@ class _Attempt:
                     transaction.abandon()
                     if self._stage.lock is not None:  # Hudi seems to execute the resize
                         return self._record(Outcome.FAIL)
-                    return self._unexpected(dealt_with.error)
+                    return self._finished_first(dealt_with)
                 files = dealt_with
             except OutcomeUnknownError:
                 is_open = True
@@ -412,9 +423,19 @@ class _Attempt:
             schemas=self._schemas,
             moved=files.left,
             twice=frozenset(each.resize for each in files.twice),
+            beside=resizes_beside(self._virtual, stats),
         )
         metadata = commit_metadata(files.committed, self._stage.kind, operation)
         return transaction.complete(metadata, checks)
+
+    def _finished_first(self, lost: Lost) -> Outcome:
+        """Execute the virtual resize that prevented the write, before it is made again."""
+        if lost.unfinished is None:
+            assert isinstance(lost.error, HudiError)
+            return self._unexpected(lost.error)
+        with suppress(UnavailableError, ConflictError, InvalidRequestError):
+            toy_resizes(self._stage, self._process, self._writer.session).execute(lost.unfinished)
+        return self._record(Outcome.FAIL)
 
     def _ended(
         self, transaction: Transaction, ended: Completed | Lost, files: WrittenFiles

@@ -154,6 +154,11 @@ def _no_conflict(evidence: Evidence, history: History, exchange: Exchange, answe
             return _no_overlap(evidence, evidence.writes.get(named), answer, mine)
         case "resized":
             return _no_resize(evidence, named, answer.requested, opened, appended)
+        case "resize_cancelled":
+            resize = evidence.resizes.get(named)
+            if resize is None or named in evidence.writes or named not in evidence.decided:
+                return "no resize was cancelled"
+            return "" if appended & resize.plan.made else f"it had no rows in children of {named}"
         case "cleared_partition":
             other = evidence.writes.get(named)
             written = frozenset() if other is None else other.groups

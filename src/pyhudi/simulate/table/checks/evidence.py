@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from pyhudi.conflict.file_groups import touched_groups
+from pyhudi.conflict.file_groups import references_of, touched_groups
 from pyhudi.format.files.file_names import (
     FileGroupId,
     LogFileName,
@@ -105,6 +105,17 @@ class Published:
     @cached_property
     def paths(self) -> frozenset[str]:
         return frozenset(stat.data_path for stat in self.metadata.stats)
+
+    @cached_property
+    def row_paths(self) -> frozenset[str]:
+        """The files with rows, and not those that refer to others."""
+        stats = (stat for stat in self.metadata.stats if not stat.is_reference)
+        return frozenset(stat.data_path for stat in stats)
+
+    @cached_property
+    def row_groups(self) -> frozenset[FileGroupId]:
+        """What it touched, but for where it only refers to rows elsewhere."""
+        return self.groups - references_of(self.metadata)
 
 
 class Logged(NamedTuple):

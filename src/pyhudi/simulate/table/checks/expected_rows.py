@@ -10,7 +10,8 @@ as of that time must have seen. There are two questions:
   one table have to agree on that.
 
 A resize gives a key another file group: a base file of what had completed when it was planned, then
-copies of what completed until it did, in that order, then what is written there.
+copies of what completed until it did, in that order, then what is written there. Beside a virtual
+resize, what began after its plan is written there at once.
 
 A write that replaces a partition leaves of its keys nothing but its own rows, whatever their
 ordering values. Only what completes after it may win against it.
@@ -24,6 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyhudi.format.files.file_names import FileGroupId
+from pyhudi.simulate.table.checks.bucket_history import Stay
 from pyhudi.simulate.table.checks.evidence import Evidence, Published
 from pyhudi.simulate.table.history import Event, History
 from pyhudi.simulate.table.rows import COLUMNS, KEYS, Row, partition_of
@@ -119,14 +121,19 @@ class ExpectedRows:
         since = [c for c in candidates if stay.requested < c.completed]
         own = {c.requested for c in since if (stay.requested, c.requested) in self._twice}
         twice = [c for c in since if c.requested in own]
-        copied = [c for c in since if c.completed < stay.completed and c.requested not in own]
-        later = (c for c in since if c.completed > stay.completed and c.requested not in own)
+        once = [c for c in since if c.requested not in own]
         return [
             *self._in_order(key, stay.requested),
-            *sorted(copied, key=lambda c: c.completed),
+            *sorted((c for c in once if self._is_copied(c, stay)), key=lambda c: c.completed),
             *sorted(twice, key=lambda c: self._twice[stay.requested, c.requested]),
-            *sorted(later, key=place),
+            *sorted((c for c in once if not self._is_copied(c, stay)), key=place),
         ]
+
+    def _is_copied(self, candidate: _Candidate, stay: Stay) -> bool:
+        """True if the resize that made the group copied the write; a virtual one copies what began
+        before it."""
+        is_own = self._kind.is_virtual and candidate.requested > stay.requested
+        return candidate.completed < stay.completed and not is_own
 
     # -- by the rules
 

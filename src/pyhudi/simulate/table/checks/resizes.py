@@ -85,7 +85,7 @@ def names_tell_what_completed(evidence: Evidence, history: History) -> Iterator[
 
 def children_are_closed_to_others(evidence: Evidence, history: History) -> Iterator[str]:
     """N4. A child holds files of its resize alone until that has completed, and later nothing of a
-    completed write that is older."""
+    completed write that is older. A child of a virtual resize holds files of later writes, too."""
     made = {group: resize for resize in evidence.resizes.values() for group in resize.plan.made}
     for name, change in evidence.data_files if made else ():
         resize = made.get(group_of_path(change.path))
@@ -95,6 +95,8 @@ def children_are_closed_to_others(evidence: Evidence, history: History) -> Itera
             continue
         done = evidence.writes.get(resize.requested)
         if done is None or evidence.decided[resize.requested] > change.place:
+            if resize.plan.is_virtual and name > resize.requested:
+                continue
             yield f"{change.path} came into a child before {resize.requested} had completed"
         elif name < resize.requested and change.path in _paths(evidence, name):
             yield f"{change.path} is in a child, and older than {resize.requested}"
@@ -196,7 +198,7 @@ def nothing_completes_in_what_is_closed(evidence: Evidence, history: History) ->
         write = evidence.writes.get(instant)
         if entry.kind is EntryKind.COMPLETE and write is not None and not write.is_resize:
             for requested, resize in closed.items():
-                if both := write.groups & resize.plan.inputs:
+                if both := write.row_groups & resize.plan.inputs:
                     yield f"{instant} completed in {min(both)}, which {requested} had closed"
 
 
@@ -219,7 +221,7 @@ def closed_when_little_is_left(evidence: Evidence, history: History) -> Iterator
             group: len(change.made) for change in resize.plan.groups for group in change.inputs
         }
         left = [
-            sum(children.get(group_of_path(path), 0) for path in write.paths)
+            sum(children.get(group_of_path(path), 0) for path in write.row_paths)
             for number, write in enumerate(since, 1)
             if evidence.decided[write.requested] < logged.change.place and number not in copied
         ]
@@ -232,6 +234,16 @@ def _version(path: str) -> int:
     name = parse_data_file(file_name(path))
     assert isinstance(name, LogFileName), path
     return name.version
+
+
+def rows_keep_a_resize(evidence: Evidence, history: History) -> Iterator[str]:
+    """A resize is not cancelled once a completed write has rows in its children."""
+    for requested, resize in evidence.resizes.items():
+        if requested in evidence.writes or requested not in evidence.decided:
+            continue
+        for write in evidence.writes.values():
+            if both := write.groups & resize.plan.made:
+                yield f"{write.requested} has rows in {min(both)}, and {requested} was cancelled"
 
 
 def rings_are_decided(evidence: Evidence, history: History) -> Iterator[str]:
@@ -339,6 +351,7 @@ RESIZE_CHECKS: dict[str, ResizeCheck] = {
     "N7 little is left": closed_when_little_is_left,
     "N8 rings are decided": rings_are_decided,
     "N8 rings are marked": rings_are_marked,
+    "rows keep a resize": rows_keep_a_resize,
     "N9 the last counts last": last_to_complete_counts,
     "N10 rings cover everything": rings_cover_everything,
     "N11 written twice in full": written_twice_in_full,
