@@ -241,3 +241,16 @@ def test_a_resize_that_cannot_be_finished_leaves_writes_alone_and_is_named_to_an
     assert table.values()["w"] == "w3"
     assert table.resizes().execute(requested) is not None
     assert len(table.rows()) == 11
+
+
+def test_a_lock_that_hudi_takes_comes_with_the_end_of_a_resize() -> None:
+    table = ResizeTable(is_virtual=True, ordering="ts")
+    table.put("klmnopq", 1)
+    requested = table.plan()
+    table.put("kxyz", 2)
+    before = table.rows()
+    table.table("own").alter.use_lock("storage")
+    assert requested in table.session("s").log.refresh().completed
+    assert table.rows() == before
+    table.put("kw", 3)
+    assert table.values()["w"] == "w3"

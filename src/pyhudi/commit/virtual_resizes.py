@@ -27,7 +27,7 @@ class KeptResizes:
 
     def refusal(self, target: Instant, live: LiveTimeline) -> Refused | None:
         """Return why the instant cannot be aborted; None if it is no virtual resize."""
-        if target.action is not Action.CLUSTERING or self._log.is_shared:
+        if target.action is not Action.CLUSTERING:
             return None
         plan = load_service_plan(self._log, target).resize
         if plan is None or not plan.is_virtual:

@@ -163,7 +163,8 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
     def _load_plan(self, requested: str) -> _Plan:
         self._pending(requested)
         work = load_resize(self._log, requested, self._layout_of)
-        if self._log.is_shared and not work.plan.is_dual:
+        # A virtual one may have to be finished.
+        if self._log.is_shared and not (work.plan.is_dual or work.plan.is_virtual):
             raise _shared(requested)
         slices = (slice_ for change in work.plan.groups for slice_ in _slices(change))
         named = {FileGroupId(s.partition, s.file_id): operation_of(s) for s in slices}

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pyhudi.commit.pending_plans import load_service_plan
-from pyhudi.errors import HudiError, InvalidRequestError
+from pyhudi.errors import ConflictError, HudiError, InvalidRequestError
 from pyhudi.format.table.bucket_migration import ring_settings
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.plan.resizing.changes import ResizePreview
@@ -135,7 +135,11 @@ def _pending(service: Resizes) -> tuple[str, ...]:
 
 def cancel_own(session: TableSession) -> None:
     """Cancel every pending resize that Hudi cannot execute, also one that another process is
-    executing."""
+    executing.
+
+    Execute those that can no longer be cancelled: virtual ones, with committed rows in their
+    children.
+    """
     if ring_settings(session.config.buckets) is None:
         return  # a clustering there, damaged or not, is no resize
     service = resizes(session)
@@ -144,4 +148,7 @@ def cancel_own(session: TableSession) -> None:
         if resize is None or resize.is_dual:
             continue
         with suppress(InvalidRequestError):  # it ended a moment ago
-            service.cancel(plan.requested, is_forced=True)
+            try:
+                service.cancel(plan.requested, is_forced=True)
+            except ConflictError:
+                service.execute(plan.requested, is_forced=True)
