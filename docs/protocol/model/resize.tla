@@ -5,22 +5,27 @@
 (* own, and a process may rest between any two of them for ever.                 *)
 (* A file is read by the instant in its name; its rows are <<write, key>>. What   *)
 (* a process has copied, or found there when it wanted to create it, is the same. *)
+(* Or writes are virtual: one that began after a pending resize puts its rows     *)
+(* into the children at once, and into the inputs files that refer to those.      *)
 EXTENDS Naturals, FiniteSets, TLC
 CONSTANTS W, E,        \* writers, executors
           Shape,       \* which buckets there are, and what each resize makes of them
           KeySets,     \* the keys of a write, one of these sets
           Mode,        \* "free": non-blocking with event time. "order": optimistic, of writes that read nothing: they
                        \* yield only to what would lie behind them. "strict": optimistic, to all that overlaps
-          Kinds,       \* of writes: "rows", and "all", an overwrite, which opens base files
+          Kinds,       \* of writes: "rows", or "virtual" where resizes are virtual, and "all", an overwrite, which opens
+                       \* base files
           MustClose,   \* a resize completes only once it is closed
           Expired, Cancelled,  \* how many writes, and resizes, other processes may abort
           Live,        \* TRUE: from any state on, one writer may be the only process that takes steps
           Weak, None   \* the rules that are left out
+Virtual == "virtual" \in Kinds
 VARIABLES now,         \* the next time: requests, and completions of writes and resizes
           wr, ex,      \* what each writer, each executor is about to do
           rz,          \* of each resize: state, request c, inputs src, completion t
           files,
-          done,        \* completed writes: request w, completion c, group of each key, whether it is an overwrite
+          done,        \* completed writes: request w, completion c, group of each key, whether it is an overwrite,
+                       \* and of each key that it has in a child of a resize that is pending, that child
           solo         \* the only process that still takes steps
 vars == <<now, wr, rz, ex, files, done, solo>>
 \* -- rings: Ring0 gives each key its group; resize n gives the keys of its inputs the groups that it makes
@@ -50,11 +55,14 @@ Since(k)     == IF MadeBy(k) = {} THEN 0 ELSE rz[Newest(k)].c      \* the resize
 Replaced     == UNION {rz[n].src : n \in {m \in R : Done(m)}}
 KeysOf(g)    == {k \in Keys : Ring0[k] = g \/ (\E n \in R : k \in DOMAIN Target[n] /\ Target[n][k] = g)}
 Descends(gs) == {Ring(k) : k \in UNION {KeysOf(g) : g \in gs}}     \* where the keys of groups are now
-\* -- files: group, instant in the name, version (0: base file), piece; the first create of a name wins
-File(g, t, v, p, rows) == [g |-> g, t |-> t, v |-> v, p |-> p, rows |-> rows]
+\* -- files: group, instant in the name, version (0: base file), piece; the first create of a name wins. `refs` are
+\* the groups and pieces of the write's files whose rows count here
+File(g, t, v, p, rows) == [g |-> g, t |-> t, v |-> v, p |-> p, rows |-> rows, refs |-> {}]
 IsThere(f) == \E h \in files : h.g = f.g /\ h.t = f.t /\ h.v = f.v /\ h.p = f.p
 Create(f)  == files' = IF IsThere(f) THEN files ELSE files \cup {f}
 Rows(t, home, g) == {<<t, k>> : k \in {j \in DOMAIN home : home[j] = g}}
+Without(home, kids) == [k \in DOMAIN home \ DOMAIN kids |-> home[k]]
+OwnHome(x) == IF "copies references" \in Weak THEN x.home ELSE Without(x.home, x.kids)
 Before(f, h) == \/ f.t < h.t
                 \/ f.t = h.t /\ f.v < h.v
                 \/ f.t = h.t /\ f.v = h.v /\ f.p < h.p
@@ -65,18 +73,24 @@ First(fs)  == CHOOSE f \in fs : \A h \in fs : ~Before(h, f)
 Names(at)  == {x.w : x \in {y \in done : y.c <= at}} \cup {rz[n].c : n \in {m \in R : Done(m) /\ rz[m].t <= at}}
 Hidden(at) == UNION {rz[n].src : n \in {m \in R : Done(m) /\ rz[m].t <= at}}
 Ended(t)   == IF \E x \in done : x.w = t THEN (CHOOSE x \in done : x.w = t).c ELSE rz[CHOOSE n \in R : rz[n].c = t].t
-Shown(at)  == LET names == Names(at)  hidden == Hidden(at)
-                  seen  == {f \in files : f.t \in names /\ f.g \notin hidden}
+\* children of virtual resizes that have not completed
+Unborn(at) == IF Virtual /\ "shows children" \notin Weak
+              THEN UNION {Children(n) : n \in {m \in R : ~(Done(m) /\ rz[m].t <= at)}} ELSE {}
+Followed(f) == [f EXCEPT !.rows = f.rows \cup UNION {h.rows : h \in {x \in files : x.t = f.t /\ <<x.g, x.p>> \in f.refs}}]
+Shown(at)  == LET names == Names(at)  unborn == Unborn(at)
+                  hidden(f) == f.g \in Hidden(at) /\ ~("follows" \in Weak /\ f.refs # {})
+                  seen  == {f \in files : f.t \in names /\ ~hidden(f) /\ f.g \notin unborn}
                   bases == {f \in seen : f.v = 0} IN
-              {f \in seen : \A b \in bases : b.g = f.g /\ b # f => b.t < IF f.v = 0 THEN f.t ELSE Ended(f.t)}
+              {Followed(f) : f \in {h \in seen :
+                 \A b \in bases : b.g = h.g /\ b # h => b.t < IF h.v = 0 THEN h.t ELSE Ended(h.t)}}
 Times      == {x.c : x \in done} \cup {rz[n].t : n \in {m \in R : Done(m)}}
 \* -- what a resize has to make
 Planned(n)  == UNION {f.rows : f \in {h \in Shown(rz[n].c) : h.g \in rz[n].src}}       \* the slices that the plan names
 Base(n, g)  == File(g, rz[n].c, 0, 0, {r \in Planned(n) : Target[n][r[2]] = g})
 Bases(n)    == {Base(n, g) : g \in {c \in Children(n) : ~IsThere(File(c, rz[n].c, 0, 0, {}))}}
-Missing(n)  == {x \in done : x.c > rz[n].c /\ Range(x.home) \cap rz[n].src # {}}
+Missing(n)  == {x \in done : x.c > rz[n].c /\ Range(OwnHome(x)) \cap rz[n].src # {}}
 Piece(g)    == IF "one name" \in Weak THEN 0 ELSE g
-Copies(n, x) == {f \in {File(c, rz[n].c, x.c, Piece(g), {r \in Rows(x.w, x.home, g) : Target[n][r[2]] = c}) :
+Copies(n, x) == {f \in {File(c, rz[n].c, x.c, Piece(g), {r \in Rows(x.w, OwnHome(x), g) : Target[n][r[2]] = c}) :
                         c \in Children(n), g \in rz[n].src \cap Range(x.home)} : f.rows # {}}
 Owed(n)     == {f \in UNION {Copies(n, x) : x \in Missing(n)} : ~IsThere(f)}
 \* -- decisions on a resize
@@ -88,11 +102,13 @@ MayPlan(n)  == /\ rz[n].state = "none"
                     /\ m < n => rz[m].state # "none"               \* resizes of the same keys, in this order
 MayComplete(n) == /\ Open(n) /\ Bases(n) = {} /\ (MustClose => rz[n].state = "closed")
                   /\ "unchecked" \in Weak \/ Owed(n) = {}
+\* no completed write has rows in its children
+MayCancel(n) == Open(n) /\ ("cancels" \in Weak \/ ~\E x \in done : Range(x.kids) \cap Children(n) # {})
 PlanIt(n)   == rz' = [rz EXCEPT ![n] = Begun(n)] /\ now' = now + 1
 CloseIt(n)  == rz' = [rz EXCEPT ![n].state = "closed"] /\ UNCHANGED now
 FinishIt(n) == rz' = [rz EXCEPT ![n].state = "done", ![n].t = now] /\ now' = now + 1
 \* -- records of processes
-Idle == [pc |-> "idle", req |-> 0, all |-> FALSE, home |-> <<>>, was |-> {}, of |-> 0, todo |-> None, dead |-> FALSE]
+Idle == [pc |-> "idle", req |-> 0, all |-> FALSE, home |-> <<>>, kids |-> <<>>, was |-> {}, of |-> 0, todo |-> None, dead |-> FALSE]
 Away == [pc |-> "idle", of |-> 0, todo |-> None]
 Init == /\ now = 1 /\ wr = [w \in W |-> Idle] /\ rz = [n \in R |-> Rests(n)] /\ ex = [e \in E |-> Away]
         /\ files = {} /\ done = {} /\ solo = None
@@ -123,21 +139,35 @@ Refused(e) == /\ ex[e].pc = "ready" /\ ~MayComplete(ex[e].of)
               /\ SetE(e, IF Open(ex[e].of) THEN [ex[e] EXCEPT !.pc = "work"] ELSE Away)
               /\ UNCHANGED <<now, wr, rz, files, done>>
 Executor(e) == Plan(e) \/ Take(e) \/ MakeBase(e) \/ Look(e) \/ Copy(e) \/ Close(e) \/ Finish(e) \/ Refused(e)
-\* -- a writer: home gives each of its keys a group, where it is about to write, or has
+\* -- a writer: home gives each of its keys a group, where it is about to write, or has; kids those of its keys a child
+\* that it writes to at once
 Groups(w)  == Range(wr[w].home)
+OwnGroups(w) == Range(Without(wr[w].home, wr[w].kids))
 Begin(w)   == /\ wr[w].pc = "idle" /\ now' = now + 1
               /\ \E kind \in Kinds : \E ks \in IF kind = "all" THEN {Keys} ELSE KeySets :
                    SetW(w, [Idle EXCEPT !.pc = "begun", !.req = now, !.all = kind = "all", !.home = [k \in ks |-> None]])
               /\ UNCHANGED <<rz, ex, files, done>>
+Resizing(w, k) == {n \in R : Open(n) /\ rz[n].c < wr[w].req /\ k \in DOMAIN Target[n]}
+Kids(w)     == IF wr[w].all \/ ~Virtual THEN <<>>
+               ELSE [k \in {j \in DOMAIN wr[w].home : Resizing(w, j) # {}} |-> Target[CHOOSE n \in Resizing(w, k) : TRUE][k]]
 AsPlaced(w) == [wr[w] EXCEPT !.pc = "placed", !.home = [k \in DOMAIN wr[w].home |-> Ring(k)]]
-Place(w)   == /\ wr[w].pc = "begun" /\ SetW(w, AsPlaced(w)) /\ UNCHANGED <<now, rz, ex, files, done>>
-Own(w, g)  == File(g, wr[w].req, IF wr[w].all THEN 0 ELSE 1, 0, Rows(wr[w].req, wr[w].home, g))
-Unwritten(w) == {f \in {Own(w, g) : g \in Groups(w)} : ~IsThere(f)}
+Place(w)   == /\ wr[w].pc = "begun"
+              /\ \E kids \in {Kids(w)} \cup (IF "plain" \in Weak THEN {<<>>} ELSE {}) : SetW(w, [AsPlaced(w) EXCEPT !.kids = kids])
+              /\ UNCHANGED <<now, rz, ex, files, done>>
+Own(w, g)  == File(g, wr[w].req, IF wr[w].all THEN 0 ELSE 1, 0, Rows(wr[w].req, Without(wr[w].home, wr[w].kids), g))
+\* one log for each pair of input and child, and one that refers to them in each input
+Of(g)      == IF "one log" \in Weak THEN 1 ELSE g + 1
+Pair(w, g, c) == File(c, wr[w].req, 1, Of(g), {<<wr[w].req, k>> : k \in {j \in DOMAIN wr[w].kids :
+                   wr[w].kids[j] = c /\ Of(wr[w].home[j]) = Of(g)}})
+Pairs(w)   == {<<wr[w].home[k], wr[w].kids[k]>> : k \in DOMAIN wr[w].kids}
+Refer(w, g) == [File(g, wr[w].req, 1, 0, {}) EXCEPT !.refs = {<<x[2], Of(g)>> : x \in {y \in Pairs(w) : y[1] = g}}]
+Unwritten(w) == {f \in {Own(w, g) : g \in OwnGroups(w)} \cup {Pair(w, x[1], x[2]) : x \in Pairs(w)}
+                        \cup {Refer(w, x[1]) : x \in Pairs(w)} : ~IsThere(f)}
 Write(w)   == /\ wr[w].pc = "placed" /\ Unwritten(w) # {} /\ Create(First(Unwritten(w)))
               /\ SetW(w, IF Cardinality(Unwritten(w)) = 1 THEN [wr[w] EXCEPT !.pc = "written"] ELSE wr[w])
               /\ UNCHANGED <<now, rz, ex, done>>
 \* what meets a write when it wants to complete
-ClosedTo(w)   == IF "unheeded" \in Weak THEN {} ELSE {n \in R : rz[n].state = "closed" /\ rz[n].src \cap Groups(w) # {}}
+ClosedTo(w)   == IF "unheeded" \in Weak THEN {} ELSE {n \in R : rz[n].state = "closed" /\ rz[n].src \cap OwnGroups(w) # {}}
 IsOlder(w)    == "keeps instant" \notin Weak /\ \E k \in DOMAIN wr[w].home : Since(k) > wr[w].req
 IsReplaced(w) == "stays" \notin Weak /\ Groups(w) \cap Replaced # {}
 Touched(w)    == Groups(w) \cup wr[w].was
@@ -148,6 +178,9 @@ IsOvertaken(w) == IF Mode = "strict" \/ wr[w].all THEN Meets(w) # {}
 \* of an overwrite: a pending resize of its groups; one that made them and ended after it began, so that the
 \* copies would lie on the overwrite's base files
 Undoes(w)     == {n \in R : wr[w].all /\ "beside" \notin Weak /\ Open(n) /\ rz[n].src \cap Groups(w) # {}}
+\* of one with rows in children: their resize was aborted; it has completed, and the references are to leave
+Orphan(w)     == "completes" \notin Weak /\ \E n \in R : rz[n].state = "aborted" /\ Children(n) \cap Range(wr[w].kids) # {}
+Born(w)       == {k \in DOMAIN wr[w].kids : \E n \in R : Done(n) /\ wr[w].kids[k] \in Children(n)}
 IsUnder(w)    == wr[w].all /\ "under copies" \notin Weak /\ \E n \in R : Done(n) /\ rz[n].t > wr[w].req /\ Children(n) \cap Groups(w) # {}
 \* (weak) logs for the children of a pending resize, by the names that these designs give them
 Early(w) == LET mine(n) == UNION {Rows(wr[w].req, wr[w].home, s) : s \in rz[n].src}
@@ -159,9 +192,10 @@ Early(w) == LET mine(n) == UNION {Rows(wr[w].req, wr[w].home, s) : s \in rz[n].s
 Mirror(w) == /\ wr[w].pc = "written" /\ ~wr[w].dead /\ Early(w) # {} /\ Create(First(Early(w)))
              /\ UNCHANGED <<now, wr, rz, ex, done>>
 Verdict(w) == IF wr[w].dead THEN "dead"
-              ELSE IF Undoes(w) # {} THEN "cancel"
-              ELSE IF ClosedTo(w) # {} THEN "help"
-              ELSE IF IsOlder(w) THEN "again"
+              ELSE IF \E n \in Undoes(w) : MayCancel(n) THEN "cancel"
+              ELSE IF Undoes(w) \cup ClosedTo(w) # {} THEN "help"
+              ELSE IF IsOlder(w) \/ Orphan(w) THEN "again"
+              ELSE IF Born(w) # {} THEN "born"
               ELSE IF IsReplaced(w) THEN IF wr[w].all THEN "again" ELSE "move"
               ELSE IF IsUnder(w) \/ IsOvertaken(w) THEN "again"
               ELSE "complete"
@@ -171,18 +205,22 @@ Decide(w) ==
      /\ CASE said = "dead"     -> SetW(w, [Idle EXCEPT !.pc = "ended", !.dead = TRUE])
           [] said = "cancel"   -> UNCHANGED wr
           [] said = "help"     -> IF "waits" \in Weak THEN UNCHANGED wr
-                                  ELSE \E n \in ClosedTo(w) : SetW(w, [wr[w] EXCEPT !.pc = "help", !.of = n])
+                                  ELSE \E n \in Undoes(w) \cup ClosedTo(w) : SetW(w, [wr[w] EXCEPT !.pc = "help", !.of = n])
           [] said = "again"    -> SetW(w, Idle)
           [] said = "move"     -> SetW(w, [AsPlaced(w) EXCEPT !.was = IF "by name" \in Weak THEN Touched(w) ELSE {}])
+          [] said = "born"     -> SetW(w, [wr[w] EXCEPT !.home = [k \in DOMAIN wr[w].home |->
+                                                IF k \in Born(w) THEN wr[w].kids[k] ELSE wr[w].home[k]],
+                                             !.kids = [k \in DOMAIN wr[w].kids \ Born(w) |-> wr[w].kids[k]]])
           [] said = "complete" -> SetW(w, [Idle EXCEPT !.pc = "ended"])
-     /\ IF said = "cancel" THEN \E n \in Undoes(w) : rz' = [rz EXCEPT ![n].state = "aborted"] ELSE UNCHANGED rz
+     /\ IF said = "cancel" THEN \E n \in {m \in Undoes(w) : MayCancel(m)} : rz' = [rz EXCEPT ![n].state = "aborted"] ELSE UNCHANGED rz
      /\ IF said = "complete"
-        THEN done' = done \cup {[w |-> wr[w].req, c |-> now, home |-> wr[w].home, all |-> wr[w].all]} /\ now' = now + 1
+        THEN done' = done \cup {[w |-> wr[w].req, c |-> now, home |-> wr[w].home, kids |-> wr[w].kids, all |-> wr[w].all]} /\ now' = now + 1
         ELSE UNCHANGED <<done, now>>
 Back(w) == [wr[w] EXCEPT !.pc = "written", !.of = 0, !.todo = None]
 HelpLook(w) == LET n == wr[w].of IN
                /\ wr[w].pc = "help"
-               /\ SetW(w, IF rz[n].state # "closed" THEN Back(w)
+               /\ SetW(w, IF ~Open(n) THEN Back(w)
+                          ELSE IF Bases(n) # {} THEN [wr[w] EXCEPT !.pc = "copy", !.todo = First(Bases(n))]
                           ELSE IF Owed(n) = {} THEN [wr[w] EXCEPT !.pc = "ready"]
                           ELSE [wr[w] EXCEPT !.pc = "copy", !.todo = First(Owed(n))])
                /\ UNCHANGED <<now, rz, ex, files, done>>
@@ -195,10 +233,14 @@ Writer(w) == Begin(w) \/ Place(w) \/ Write(w) \/ Mirror(w) \/ Decide(w) \/ HelpL
 \* -- aborts, by any process: heartbeats expire at will
 Expire(w) == /\ wr[w].pc \notin {"idle", "ended"} /\ ~wr[w].dead /\ Cardinality({v \in W : wr[v].dead}) < Expired
              /\ SetW(w, [wr[w] EXCEPT !.dead = TRUE]) /\ UNCHANGED <<now, rz, ex, files, done>>
-Cancel(n) == /\ Open(n) /\ Cardinality({m \in R : rz[m].state = "aborted"}) < Cancelled
+Cancel(n) == /\ MayCancel(n) /\ Cardinality({m \in R : rz[m].state = "aborted"}) < Cancelled
              /\ rz' = [rz EXCEPT ![n].state = "aborted"] /\ UNCHANGED <<now, wr, ex, files, done>>
+\* what lies in children of an aborted resize is of no use, and goes at some time (in virtual runs)
+Rubbish(n) == {f \in files : f.g \in Children(n)}
+Remove(n) == /\ Virtual /\ rz[n].state = "aborted" /\ Rubbish(n) # {} /\ files' = files \ Rubbish(n)
+             /\ UNCHANGED <<now, wr, rz, ex, done>>
 Alone(w)  == Live /\ solo = None /\ solo' = w /\ UNCHANGED <<now, wr, rz, ex, files, done>>
-Everybody == (\E w \in W : Writer(w) \/ Expire(w)) \/ (\E e \in E : Executor(e)) \/ \E n \in R : Cancel(n)
+Everybody == (\E w \in W : Writer(w) \/ Expire(w)) \/ (\E e \in E : Executor(e)) \/ \E n \in R : Cancel(n) \/ Remove(n)
 OnlyOne   == solo # None /\ Writer(solo) /\ UNCHANGED solo
 Next == (solo = None /\ Everybody /\ UNCHANGED solo) \/ OnlyOne \/ \E w \in W : Alone(w)
 Spec == Init /\ [][Next]_vars /\ WF_vars(OnlyOne)
@@ -214,9 +256,9 @@ N1_Once      == OnceAt(now)
 N2_Completed == \A f \in Shown(now) : \A r \in f.rows : r[1] \in Names(now)              \* by names
 N3_AsOf      == \A at \in Times : OnceAt(at) /\ \A f \in Shown(at) : f.v = 0 => \A r \in f.rows : r[1] \in Names(at)
 N4_Children  == \A n \in R : \A f \in files : rz[n].state # "none" /\ f.g \in Children(n) =>
-                  IF Done(n) THEN (f.t >= rz[n].c \/ f.t \notin Names(now)) ELSE f.t = rz[n].c
+                  IF Done(n) THEN (f.t >= rz[n].c \/ f.t \notin Names(now)) ELSE f.t = rz[n].c \/ (Virtual /\ f.t > rz[n].c)
 N5_Copies    == \A n \in R : \A f \in files : f.t = rz[n].c /\ f.g \in Children(n) => \A r \in f.rows : r[1] \in Names(now)
-N7_Closed    == [][\A n \in R : rz[n].state = "closed" => \A x \in done' \ done : Range(x.home) \cap rz[n].src = {}]_vars
+N7_Closed    == [][\A n \in R : rz[n].state = "closed" => \A x \in done' \ done : Range(OwnHome(x)) \cap rz[n].src = {}]_vars
 Closable     == \A n \in R : rz[n].state = "closed" => Bases(n) = {}                     \* a helper finds the base files
 \* of the writes of a key, the one that completed last counts last
 N9_Order == \A at \in Times : \A k \in Keys :
@@ -231,6 +273,9 @@ Occ == \A x, y \in done : x.w < y.c /\ y.c < x.c /\ y.w # x.w => DOMAIN x.home \
 WriterEnds == \A w \in W : (solo = w) ~> (wr[w].pc = "ended")
 \* -- witnesses
 NeverMoved  == ~\E x \in done : \E f \in files : f.t = x.w /\ f.g \notin Range(x.home)
+NeverBorn   == ~\E x \in done : \E f, h \in files : f.t = x.w /\ h.t = x.w /\ f.refs # {} /\ <<h.g, h.p>> \in f.refs
+                                    /\ h.g \in Range(x.home) /\ h.rows # {}
+NeverFollowed == ~\E n \in R : Done(n) /\ \E x \in done : x.c < rz[n].t /\ DOMAIN x.kids # {}
 NeverHelped == ~\E w \in W : wr[w].pc = "ready" /\ \A e \in E : ex[e].pc = "idle"
 NeverLate   == ~\E e \in E : ex[e].pc = "copy" /\ rz[ex[e].of].state = "aborted"
 NeverBoth   == ~\E n \in R : Done(n) /\ \E f, h \in files : /\ {f.g, h.g} \subseteq Children(n) /\ f.g = h.g

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+_SHORT_MAX: Final = np.iinfo(np.int16).max
 
 
 def split_rows(
@@ -25,6 +28,8 @@ def indices_by_owner(
     >>> [(owner, i.tolist()) for owner, i in indices_by_owner(np.array([2, 0, 2, 0], np.int32))]
     [(0, [1, 3]), (2, [0, 2])]
     """
+    if len(owners) and owners.max() <= _SHORT_MAX:  # numpy sorts short numbers by their digits
+        owners = owners.astype(np.int16)
     order = np.argsort(owners, kind="stable")
     starts = np.flatnonzero(np.diff(owners[order], prepend=-1))
     for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
