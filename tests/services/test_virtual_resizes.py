@@ -254,3 +254,20 @@ def test_a_lock_that_hudi_takes_comes_with_the_end_of_a_resize() -> None:
     assert table.rows() == before
     table.put("kw", 3)
     assert table.values()["w"] == "w3"
+
+
+def test_a_resize_whose_plan_is_damaged_is_not_cancelled_with_committed_rows() -> None:
+    table = ResizeTable(is_virtual=True, ordering="ts")
+    table.put("klmnopq", 1)
+    requested = table.plan()
+    table.put("kxyz", 2)
+    before = table.rows()
+    path = f".hoodie/timeline/{requested}.clustering.requested"
+    data = table.storage.read(path)
+    table.storage.write(path, data[: len(data) // 2])
+    with pytest.raises(ConflictError, match="cannot be cancelled"):
+        table.resizes().cancel(requested)
+    assert table.rows() == before
+    table.storage.write(path, data)
+    assert table.resizes().execute(requested) is not None
+    assert table.rows() == before

@@ -89,10 +89,11 @@ def test_no_schedule_full_of_resizes_breaks_a_promise(mode: Mode, is_virtual: bo
     resized = evolved = 0
     for seed in range(FIRST_SEED, FIRST_SEED + RESIZING):
         evolves = bool(seed % 2) and mode != "shared"  # there rings and changes do not meet
-        how = {"evolves": evolves, "is_virtual": is_virtual}
-        result = run_schedule(seed, mode=mode, resizes=True, closely=True, **how)
+        result = run_schedule(
+            seed, mode=mode, resizes=True, is_virtual=is_virtual, evolves=evolves, closely=True
+        )
         broken = "\n".join(map(str, result.violations))
-        assert not broken, f"seed {seed}, mode {mode!r}, {how}:\n{broken}"
+        assert not broken, f"seed {seed}, mode {mode!r}, evolves {evolves}:\n{broken}"
         resized += result.resized
         evolved += sum(change.is_done for change in result.history.proposed)
     assert resized >= RESIZING // 2

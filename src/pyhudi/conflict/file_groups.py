@@ -44,7 +44,8 @@ def footprint(metadata: CommitMetadata) -> Footprint:
     )
 
 
-def _references(metadata: CommitMetadata) -> frozenset[FileGroupId]:
+def references_of(metadata: CommitMetadata) -> frozenset[FileGroupId]:
+    """Return the file groups in which a write has nothing but references to logs in others."""
     groups = {group for group, _ in metadata.group_stats}
     own = {group for group, stat in metadata.group_stats if not stat.is_reference}
     return frozenset(groups - own)
