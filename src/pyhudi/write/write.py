@@ -108,11 +108,11 @@ class _Write:
     def run(self, session: TableSession) -> WriteResult:
         ended = self._attempted(session, None)
         while isinstance(ended, Lost):
-            can_repeat = self._executor.can_repeat or not self._has_run
-            if not can_repeat or not self._retries.may_follow(ended):
-                ended.or_raise()
             if ended.unfinished is not None and not self._finish_resize(session, ended.unfinished):
                 ended.or_raise()
+            can_repeat = self._executor.can_repeat or not self._has_run
+            if not can_repeat or not self._retries.may_follow(ended):
+                ended.or_raise()  # the caller's next attempt does not meet that resize
             ended = self._attempted(session, ended)
         return ended
 
