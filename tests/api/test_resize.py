@@ -9,7 +9,8 @@ import pytest
 
 import pyhudi
 from memory_tables import MemoryTable
-from pyhudi.errors import InvalidRequestError
+from pyhudi.errors import ConflictError, InvalidRequestError
+from pyhudi.format.files.log_reference import is_virtual_child
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.plan.resizing.policy import ResizePolicy
@@ -18,6 +19,7 @@ from resize_tables import SCHEMA, ResizeTable
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # buckets this small are for tests only
     SMALL = ResizePolicy(target_bytes=4096, rest_seconds=0)
+    VIRTUAL = ResizePolicy(target_bytes=4096, rest_seconds=0, writes="virtual")
 KEYS = [f"k{n}" for n in range(2_000)]
 
 
@@ -109,3 +111,31 @@ def test_simple_buckets_cannot_be_resized() -> None:
 def test_another_policy_is_refused(table: ResizeTable) -> None:
     with pytest.raises(InvalidRequestError, match="ResizePolicy"):
         table.table("r").services.resize(pyhudi.CompactionPolicy())  # type: ignore[arg-type]
+
+
+def test_a_virtual_resize_is_chosen_by_the_policy_of_a_call(table: ResizeTable) -> None:
+    planned = table.table("r1").services.resize(VIRTUAL, plan_only=True)
+    assert planned.planned is not None
+    table.put(KEYS[:10], 2)
+    table.remove(KEYS[-5:])
+    before = table.rows()
+    with pytest.raises(ConflictError, match="cannot be cancelled"):
+        table.table("c").services.cancel_resize(planned.planned)
+    [result] = table.table("r2").services.resize(SMALL).results
+    assert (result.instant, result.copies) == (planned.planned, 0)
+    assert table.rows() == before
+    table.put(KEYS[5:8], 3)
+    assert len(table.values()) == len(KEYS) - 5
+    assert table.table("v").services.verify()
+
+
+def test_a_policy_that_a_table_records_may_choose_virtual_resizes(table: ResizeTable) -> None:
+    table.table("a").alter.upkeep(pyhudi.Upkeep(resize=VIRTUAL, compaction=None, clean=None))
+    before = table.rows()
+    done = table.table("b").services.run().resize
+    assert done is not None
+    [result] = done.results
+    assert result.children > 2
+    assert table.rows() == before
+    ids = {path.rpartition("/")[2] for path in (s.path for s in table.storage.list("d"))}
+    assert any(is_virtual_child(name.partition("_")[0]) for name in ids)

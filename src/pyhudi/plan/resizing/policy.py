@@ -109,9 +109,6 @@ class ResizePolicy:
             why = "a split policy has a method points(bucket)"
             raise unusable("split", self.split, why, _ADVICE)
         object.__setattr__(self, "writes", word_of("writes", self.writes, ResizeWrites, _ADVICE))
-        if self.writes is ResizeWrites.VIRTUAL:
-            why = "virtual resizes are not complete yet"
-            raise unusable("writes", self.writes.value, why, _ADVICE)
         if self.input_bytes_max is not None:
             require_whole("input_bytes_max", self.input_bytes_max, 0, _ADVICE)
 
