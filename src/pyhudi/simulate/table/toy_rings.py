@@ -27,10 +27,10 @@ from pyhudi.simulate.table.rows import (
     KEYS,
     Placing,
     Row,
+    decode_reference,
     decode_rows,
     encode_rows,
     group_of,
-    decode_reference,
     partition_of,
 )
 from pyhudi.simulate.table.table import RECORD_KEY, GoneError, load_rows
