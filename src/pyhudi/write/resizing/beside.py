@@ -17,10 +17,10 @@ from pyhudi.conflict.resizes import BesideResize, BucketChange
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import WriteStat
-from pyhudi.format.timeline.instant import Action, Instant
+from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.session.session import TableSession
 from pyhudi.write.files.group_log import VirtualInput
-from pyhudi.write.resizing.work import load_resize, ring_layout
+from pyhudi.write.resizing.work import laid_on_rings, ring_layout
 
 NOTHING: Final[Mapping[FileGroupId, VirtualInput]] = {}
 
@@ -38,23 +38,23 @@ def virtual_inputs(session: TableSession, requested: str) -> Mapping[FileGroupId
     return {
         group: replaced
         for plan in plans
-        if plan.requested not in session.copied and _is_virtual(session, plan)
-        for group, replaced in _inputs(session, plan.requested)
+        if plan.requested not in session.copied
+        for group, replaced in _inputs(session, plan)
     }
 
 
-def _is_virtual(session: TableSession, plan: Instant) -> bool:
-    """True if the plan is there, and virtual. That it is not is remembered: a plan never changes,
-    but it may be removed."""
-    resize = load_service_plan(session.log, plan).resize
-    if resize is not None and not resize.is_virtual:
-        session.copied.add(plan.requested)
-    return resize is not None and resize.is_virtual
-
-
-def _inputs(session: TableSession, requested: str) -> Iterator[tuple[FileGroupId, VirtualInput]]:
+def _inputs(session: TableSession, plan: Instant) -> Iterator[tuple[FileGroupId, VirtualInput]]:
+    """Yield the buckets of a plan, if it is virtual and there. That it is not virtual is
+    remembered: a plan never changes, but it may be removed."""
+    log, requested = session.log, plan.requested
+    resize = load_service_plan(log, plan).resize
+    if resize is None or not resize.is_virtual:
+        if resize is not None:
+            session.copied.add(requested)
+        return
+    path = log.path(plan.in_state(State.REQUESTED))
     try:
-        work = load_resize(session.log, requested, partial(ring_layout, session))
+        work = laid_on_rings(requested, resize, partial(ring_layout, session), path)
     except CorruptTableError:
         return
     for change, children in zip(work.plan.groups, work.children, strict=True):

@@ -71,6 +71,14 @@ def load_resize(log: DecisionLog, requested: str, layout_of: LayoutOf) -> Resize
         raise unreadable_resize(requested, error) from None
     if not isinstance(plan, ResizePlan):
         raise _no_resize(requested)
+    return laid_on_rings(requested, plan, layout_of, path)
+
+
+def laid_on_rings(requested: str, plan: ResizePlan, layout_of: LayoutOf, path: str) -> ResizeWork:
+    """Lay a plan on the rings in force. `path` is that of its file.
+
+    CorruptTableError if it does not fit them.
+    """
     try:
         layouts = {partition: layout_of(partition) for partition in plan.by_partition}
         before = {
