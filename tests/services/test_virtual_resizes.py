@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from pyhudi.errors import ConflictError, CorruptTableError
+from pyhudi.errors import ConflictError, CorruptTableError, UnsupportedTableError
 from pyhudi.format.files.log_reference import is_virtual_child
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, decode_commit_metadata
+from pyhudi.plan.resizing.policy import ResizePolicy
 from resize_tables import Beside, ResizeTable
 
 MODES: dict[str, dict[str, Any]] = {
@@ -271,3 +272,14 @@ def test_a_resize_whose_plan_is_damaged_is_not_cancelled_with_committed_rows() -
     table.storage.write(path, data)
     assert table.resizes().execute(requested) is not None
     assert table.rows() == before
+
+
+def test_a_table_with_a_lock_of_hudis_has_no_virtual_resizes() -> None:
+    table = ResizeTable(ordering="ts")
+    table.put([f"k{n}" for n in range(500)], 1)
+    table.table("own").alter.use_lock("storage")
+    with pytest.warns(UserWarning, match="smaller than 1 MiB"):
+        policy = ResizePolicy(target_bytes=4096, rest_seconds=0, writes="virtual")
+    with pytest.raises(UnsupportedTableError, match="no virtual resize"):
+        table.table("r").services.resize(policy)
+    assert not table.pending()

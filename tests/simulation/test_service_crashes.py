@@ -140,7 +140,7 @@ def with_a_shared_resize(stage: Stage) -> None:
     """Do the same, and add a resize that Hudi can execute, and what it wrote twice beside that."""
     prepared(stage)
     session = stage.session(stage.simulation.process("planner"))
-    preview, plan = resize_planning(session).schedule(SPLIT_ALL)
+    preview, plan = resize_planning(session).schedule(policy_of(stage.kind))
     assert plan is not None, preview
     row = Row("", 9, "java.twice", is_deleted=False)
     rows = tuple(row._replace(key=key) for key in ("k0", "k1", "k3"))

@@ -8,8 +8,8 @@ any failed write. A process that dies on the way, or that storage does not answe
 
 A lock that Apache Hudi takes ends the resizes that are pending and that Hudi cannot execute: a Hudi
 writer would not know what pyhudi copies. No new one of that kind begins under the new lock, so they
-are cancelled last. None loses a row. A virtual one is executed instead, if committed rows are in its
-children by then.
+are cancelled last. None loses a row. A virtual one is executed instead, if committed rows are in
+its children by then.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from pyhudi.commit.proposals import (
     Rule,
     refusal_error,
 )
-from pyhudi.errors import CorruptTableError
+from pyhudi.errors import CorruptTableError, UnsupportedTableError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.files.log_reference import marked_as_virtual
 from pyhudi.format.table.ring_file import FIRST_INSTANT, Ring
@@ -119,11 +119,20 @@ class ResizePlanning:
         """Return the plan that would be made now."""
         return self.drafted(self._log.refresh(), policy).preview
 
+    def _refuse_shared(self, policy: ResizePolicy) -> None:
+        if self._log.is_shared and policy.writes == ResizeWrites.VIRTUAL:
+            raise UnsupportedTableError(
+                f"no virtual resize of the table at {self._log.storage.uri} is planned",
+                why="the table has a lock that Apache Hudi takes, and Hudi follows no reference",
+                next_step='Leave writes="virtual" out of the policy',
+            )
+
     def schedule(self, policy: ResizePolicy) -> tuple[ResizePreview, str | None]:
         """Make a plan; return what is in it and what is not, and its requested time.
 
         The time is None if nothing is to be resized.
         """
+        self._refuse_shared(policy)
         draft = self.drafted(self._log.refresh(), policy)
         if draft.preview.is_empty:
             return draft.preview, None

@@ -318,7 +318,7 @@ class _Schedule:
         is_drawn = happens(self._migrating, MIGRATING_RATE) and resizes is None
         is_migrating = is_drawn if migrates is None else migrates
         kind = replace(kind, is_migrating=is_migrating and kind.has_rings)
-        kind = replace(kind, is_virtual=is_virtual and kind.has_rings)
+        kind = replace(kind, is_virtual=is_virtual and kind.has_rings and lock is None)
         copies = kind.table_type is TableType.COPY_ON_WRITE
         seeds = drawn_seeds(replacing) if self._replacing_rate and copies else None
         self._stage = new_stage(simulation, kind, lock, seeds)

@@ -237,9 +237,10 @@ def _version(path: str) -> int:
 
 
 def rows_keep_a_resize(evidence: Evidence, history: History) -> Iterator[str]:
-    """A resize is not cancelled once a completed write has rows in its children."""
+    """A virtual resize is not cancelled once a completed write has rows in its children."""
     for requested, resize in evidence.resizes.items():
-        if requested in evidence.writes or requested not in evidence.decided:
+        is_cancelled = requested not in evidence.writes and requested in evidence.decided
+        if not is_cancelled or not resize.plan.is_virtual:
             continue
         for write in evidence.writes.values():
             if both := write.groups & resize.plan.made:
