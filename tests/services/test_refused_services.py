@@ -9,34 +9,25 @@ from typing import Any
 import pytest
 
 import pyhudi
-from golden_tables import load_description, unpack
+from golden_tables import unpack
 from pyhudi.api.services import Services
 from pyhudi.errors import UnsupportedTableError
 
 #: Tables, and the word for what stands in the way.
 REFUSED = {
-    "mor_consistent_hash_pending": "Apache Hudi is resizing buckets of it",
     "mor_mdt": "its metadata table is live",
     "cow_cdc": "it captures changes",
     "cow_clustered": "it is not a bucket table",
 }
-PENDING = "mor_consistent_hash_pending"
-
-
-def pending_clustering() -> str:
-    """The clustering that Hudi planned in the golden table, and has not executed."""
-    instants = load_description(PENDING)["instants"]
-    pending = [i for i in instants if i["action"] == "clustering" and i["completed"] is None]
-    [found] = pending
-    return str(found["requested"])
-
+#: A merge-on-read table, and a time at which nothing is pending in it.
+LIVE, TIME = "mor_mdt", "20260101000000000"
 
 SERVICES: dict[str, Callable[[Services], Any]] = {
     "run": lambda services: services.run(),
     "compact": lambda services: services.compact(),
-    "cancel_compaction": lambda services: services.cancel_compaction(pending_clustering()),
+    "cancel_compaction": lambda services: services.cancel_compaction(TIME),
     "clean": lambda services: services.clean(),
-    "cancel_clean": lambda services: services.cancel_clean(pending_clustering()),
+    "cancel_clean": lambda services: services.cancel_clean(TIME),
     "archive": lambda services: services.archive(),
     "repair": lambda services: services.repair(),
     "run, dry": lambda services: services.run(dry_run=True),
@@ -52,13 +43,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_each_service_leaves_a_table_with_a_pending_clustering_as_it_is(
+def test_each_service_leaves_a_table_that_cannot_be_written_as_it_is(
     tmp_path: Path, service: str
 ) -> None:
-    path = unpack(PENDING, tmp_path)
+    path = unpack(LIVE, tmp_path)
     before = contents(path)
     table = pyhudi.open_table(path, lock="file", progress=False)
-    with pytest.raises(UnsupportedTableError, match=f"{PENDING}.*{REFUSED[PENDING]}"):
+    with pytest.raises(UnsupportedTableError, match=f"{LIVE}.*{REFUSED[LIVE]}"):
         SERVICES[service](table.services)
     assert contents(path) == before
 

@@ -69,7 +69,12 @@ def _committed_behind_after_reading() -> AbstractContextManager[Any]:
 
 def _base_files_unchecked() -> AbstractContextManager[Any]:
     """A base file among logs counts as one more log: Hudi's NBCC loses rows so."""
-    return patch.object(Transaction, "_new_slices", lambda self, metadata: frozenset())
+    own = Transaction.own_write
+
+    def weak(self: Transaction, made: Footprint, checks: Checks, *, is_seed: bool) -> OwnWrite:
+        return own(self, replace(made, bases=frozenset()), checks, is_seed=is_seed)
+
+    return patch.object(Transaction, "own_write", weak)
 
 
 def _compactions_ignored() -> AbstractContextManager[Any]:
@@ -95,8 +100,8 @@ def _replaced_unchecked() -> AbstractContextManager[Any]:
     """A partition is replaced although another write put a new file group into it meanwhile."""
     own = Transaction.own_write
 
-    def weak(self: Transaction, made: Footprint, checks: Checks) -> OwnWrite:
-        return own(self, made, replace(checks, replaces=None))
+    def weak(self: Transaction, made: Footprint, checks: Checks, *, is_seed: bool) -> OwnWrite:
+        return own(self, made, replace(checks, replaces=None), is_seed=is_seed)
 
     return patch.object(Transaction, "own_write", weak)
 
