@@ -435,3 +435,16 @@ def test_the_log_has_an_entry_of_the_begin_and_one_of_the_end() -> None:
     extras = (each.extra_metadata or {} for each in found)
     marks = [extra[MIGRATION_KEY] for extra in extras if MIGRATION_KEY in extra]
     assert [mark[:4] for mark in marks] == ["to C", "done"]
+
+
+def test_a_process_that_opened_the_table_before_shows_the_rings() -> None:
+    table = MigratingTable()
+    table.put("abcdefgh", 1, "d")
+    earlier = table.table("earlier")
+    table.migrate()
+    shown = earlier.inspect.buckets(rows=False).to_pylist()
+    assert shown
+    assert all(row["range"] for row in shown)
+    for partition in {row["partition"] for row in shown}:
+        own = [row for row in shown if row["partition"] == partition]
+        assert f"{len(own)} buckets" in str(earlier.inspect.ring(partition))

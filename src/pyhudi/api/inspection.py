@@ -239,6 +239,7 @@ class Inspection:
         that has it, and whether that is closed. Rows are counted as `table.read().count()` counts
         them; without `rows` no data file is opened, and the column is null.
         """
+        self._loader.reread_properties()
         for _ in range(LOAD_ATTEMPTS_MAX):
             state = self._state()
             rings = load_rings(self._loader, state)
@@ -257,6 +258,7 @@ class Inspection:
         ring before and after: of what `services.resize(dry_run=True)` returns, or of a resize that
         has completed or is pending, by its requested time. No data file is opened.
         """
+        self._loader.reread_properties()
         rings = RingPictures(self._loader, self._reader, self._state, self._pending_plans)
         return rings.picture(partition, resize)
 

@@ -277,6 +277,13 @@ class TableLoader:
 
     # -- refresh
 
+    def reread_properties(self) -> None:
+        """Take the properties as they are now, for what shows them.
+
+        Reads need not: whatever changed the properties has also written, and a refresh sees that.
+        """
+        self.config = load_config(self.storage)
+
     def refresh(self, state: TableState, *, is_whole: bool = False) -> TableState:
         """Return the state now, at the cost of what is new; the same object if nothing is.
 

@@ -21,6 +21,7 @@ from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.bucket_migration import MigratingBuckets
 from pyhudi.format.table.ring_file import FIRST_INSTANT, Ring, RingFiles
+from pyhudi.format.table.table_config import TableConfig
 from pyhudi.format.timeline.instant import Action, InstantTime, is_instant_time
 from pyhudi.format.timeline.resize_plan import GroupChange, ResizePlan
 from pyhudi.notebook import readable_time
@@ -86,7 +87,7 @@ class RingPictures:
             is_known = partition in state.partitions  # or it may be no path at all
             found = self._rings(state).load(partition) if is_known else None
             if found is None:
-                raise _without_ring(state, partition)
+                raise _without_ring(state, partition, self.loader.config)
             if attempts == LOAD_ATTEMPTS_MAX or not is_behind(state, {partition: found.ring}):
                 return state, found.ring
 
@@ -235,8 +236,8 @@ class RingPictures:
             )
 
 
-def _without_ring(state: TableState, partition: str) -> InvalidRequestError:
-    if partition in state.partitions and isinstance(state.config.buckets, MigratingBuckets):
+def _without_ring(state: TableState, partition: str, config: TableConfig) -> InvalidRequestError:
+    if partition in state.partitions and isinstance(config.buckets, MigratingBuckets):
         return InvalidRequestError(
             f"partition {partition!r} has no ring",
             why="the table is being migrated, and the buckets of this partition are still simple",
