@@ -77,9 +77,12 @@ class WriteStat:
 
     @property
     def is_reference(self) -> bool:
-        """True if it is of a log without records: one that refers to other logs of its write."""
+        """True if it is of a log that counts no record: one that refers to other logs of its write.
+
+        A stat that does not say how many records there are is none of a reference.
+        """
         counts = (self.num_writes, self.num_inserts, self.num_update_writes, self.num_deletes)
-        return self.log_files is not None and not any(counts)
+        return self.log_files is not None and all(count == 0 for count in counts)
 
 
 @dataclass(frozen=True, slots=True)
