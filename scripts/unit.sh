@@ -6,7 +6,7 @@ pytest=$1
 shift
 plain=(-q -m "not spark and not judge")
 first=(tests/format tests/fuzz tests/table tests/plan tests/index tests/timeline tests/awkward)
-first+=(tests/conflict tests/many_writers tests/storage)
+first+=(tests/conflict tests/many_writers tests/storage tests/commit tests/api tests/cli)
 others=(tests/spark tests/simulation tests/processes)
 
 ignored=()
