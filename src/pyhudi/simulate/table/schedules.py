@@ -317,7 +317,8 @@ class _Schedule:
         self._migrating = random_stream(simulation.seed, f"migrating of {mode}")
         is_drawn = happens(self._migrating, MIGRATING_RATE) and resizes is None
         is_migrating = is_drawn if migrates is None else migrates
-        kind = replace(kind, is_migrating=is_migrating and kind.has_rings)
+        # No table that Hudi writes, too, is migrated, and none has virtual resizes.
+        kind = replace(kind, is_migrating=is_migrating and kind.has_rings and lock is None)
         kind = replace(kind, is_virtual=is_virtual and kind.has_rings and lock is None)
         copies = kind.table_type is TableType.COPY_ON_WRITE
         seeds = drawn_seeds(replacing) if self._replacing_rate and copies else None
