@@ -61,8 +61,8 @@ def test_all_readers_agree_at_every_moment_of_a_resize(
     table.dies_at(resize, ".parquet", nth=2)
     assert len(table.files_of(resize)) == 1
     table.agree()
-    table.dies_at(resize, ".log.2000_")
-    assert any(".log.1000_" in name for name in table.files_of(resize))
+    table.dies_at(resize, ".log.", nth=2)  # copies come in no order
+    assert any(".log." in name for name in table.files_of(resize))
     table.agree()
     table.close(resize)
     table.agree()
