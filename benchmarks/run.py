@@ -48,6 +48,12 @@ if __name__ == "__main__":
         help="of the bucket that `buckets` splits into eight",
     )
     parser.add_argument(
+        "--part",
+        action="append",
+        choices=list(buckets.PARTS),
+        help="of `buckets`, which otherwise runs all",
+    )
+    parser.add_argument(
         "--quick",
         action="store_true",
         help="`buckets`, `many_writers` and `services` smaller, to try them",
@@ -55,7 +61,8 @@ if __name__ == "__main__":
     asked = parser.parse_args()
     if unknown := ", ".join(sorted(set(asked.name) - set(BENCHMARKS))):
         parser.error(f"no benchmark {unknown}; there are {', '.join(BENCHMARKS)}")
-    BENCHMARKS["buckets"] = partial(buckets.main, is_quick=asked.quick, mib=asked.mib)
+    parts = asked.part or tuple(buckets.PARTS)
+    BENCHMARKS["buckets"] = partial(buckets.main, is_quick=asked.quick, mib=asked.mib, parts=parts)
     BENCHMARKS["writes"] = partial(writes.main, asked.rows)
     BENCHMARKS["many_writers"] = partial(many_writers.main, is_quick=asked.quick)
     BENCHMARKS["services"] = partial(services.main, is_quick=asked.quick)
