@@ -52,7 +52,9 @@ def _split(folder: Path, load: str, upserts: list[str], turns: int) -> bool:
     table = folder / "table"
     with started(folder) as side:
         asked = {"kind": CONSISTENT, "count": 1, "is_partitioned": False}
-        size = side.ask("create", table=str(table), source=load, upserts=upserts, **asked)["bytes"]
+        size = side.ask(
+            "create", table=str(table), source=load, upserts=upserts, is_kept_up=False, **asked
+        )["bytes"]
     costs: dict[str, list[Cost]] = {"compact": [], "resize": []}
     memory: dict[str, float] = {}
     for _ in range(turns):
@@ -105,6 +107,7 @@ def _one_of_many(folder: Path, load: str, turns: int) -> None:
     table = folder / "many"
     with started(folder) as side:
         asked = {"kind": CONSISTENT, "count": MANY, "is_partitioned": False, "upserts": []}
+        asked["is_kept_up"] = False
         made = side.ask("create", table=str(table), source=load, **asked)
     splits, rewrites = [], []
     for turn in range(turns):
