@@ -261,6 +261,6 @@ class _Migration:
         with table.exclusive:
             commit_nothing(session, "the end of the migration", {MIGRATION_KEY: "done"})
             update_properties(table.storage, migrated_properties, table.world)
-            with suppress(HudiError):  # what stays is read by nobody
+            with suppress(HudiError):  # no reader reads what stays
                 gone = [found.path for found in table.storage.list(BUCKETS_FOLDER)]
                 table.storage.delete_all(gone)
