@@ -30,6 +30,7 @@ _HOMES = {
     "Consumer": "pyhudi.format.table.consumer_file",
     "CorruptBlockWarning": "pyhudi.read.slice",
     "CorruptTableError": "pyhudi.errors",
+    "EarlyConflictError": "pyhudi.errors",
     "EarlyDetection": "pyhudi.settings",
     "FailedWrites": "pyhudi.settings",
     "Finding": "pyhudi.services.verification.result",
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
     from pyhudi.errors import ConcurrentSchemaEvolutionError as ConcurrentSchemaEvolutionError
     from pyhudi.errors import ConflictError as ConflictError
     from pyhudi.errors import CorruptTableError as CorruptTableError
+    from pyhudi.errors import EarlyConflictError as EarlyConflictError
     from pyhudi.errors import HudiError as HudiError
     from pyhudi.errors import InvalidRequestError as InvalidRequestError
     from pyhudi.errors import OutcomeUnknownError as OutcomeUnknownError

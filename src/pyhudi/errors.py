@@ -2,6 +2,7 @@
 
     HudiError
     ├── ConflictError          another writer won: begin again from the table as it is now
+    │   └── EarlyConflictError   ... and the write stopped while it ran
     ├── UnavailableError       storage or a lock did not answer: repeat the same call
     │   └── OutcomeUnknownError  ... while a write was being committed
     ├── InvalidRequestError    the call cannot be served: change the call
@@ -57,6 +58,14 @@ class ConflictError(HudiError):
     ) -> None:
         super().__init__(what, why=why, next_step=next_step)
         self.facts: dict[str, Any] = dict(facts or {})
+
+
+class EarlyConflictError(ConflictError):
+    """The write stopped while it ran, because of another one that has completed or is ahead of it.
+
+    `facts["found"]` is `early`. `facts["strategy"]` names the strategy that found a write which has
+    only announced a file; it is None if the other write has completed.
+    """
 
 
 class ConcurrentSchemaEvolutionError(ConflictError):

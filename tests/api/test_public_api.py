@@ -47,6 +47,7 @@ PUBLIC = {
     "Consumer",
     "CorruptBlockWarning",
     "CorruptTableError",
+    "EarlyConflictError",
     "EarlyDetection",
     "FailedWrites",
     "Finding",

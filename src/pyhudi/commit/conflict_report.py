@@ -21,7 +21,12 @@ from pyhudi.commit.proposals import Refused, Rule
 from pyhudi.commit.validation import SchemaConflict
 from pyhudi.conflict.rules import Conflict, ConflictRule, Retry, WriteKind, conflict_key
 from pyhudi.conflict.schema_to_record import TableSchemaText
-from pyhudi.errors import ConcurrentSchemaEvolutionError, ConflictError, HudiError
+from pyhudi.errors import (
+    ConcurrentSchemaEvolutionError,
+    ConflictError,
+    EarlyConflictError,
+    HudiError,
+)
 from pyhudi.format.files.file_names import FileGroupId, group_of_path
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.writer_identity import WriterIdentity
@@ -73,6 +78,8 @@ class Loser:
     node: Callable[[FileGroupId], int | None] | None = None
     found: Found = Found.END
     now: str | None = None  # when it was found, as the timeline counts
+    strategy: str | None = None  # of early detection, which found a write that is pending
+    announced_ago_ms: int | None = None  # how long before that the other had announced its file
 
 
 def conflict_error(
@@ -81,7 +88,8 @@ def conflict_error(
     """Return the error for a lost conflict, and record it in the table."""
     facts = conflict_facts(storage, loser, conflict, winner)
     _note(storage, loser, facts)
-    return ConflictError(
+    kind = EarlyConflictError if loser.found is Found.EARLY else ConflictError
+    return kind(
         f"the write {loser.requested} lost to another write",
         why=_why(facts, conflict, winner),
         next_step=_next_step(facts, conflict),
@@ -100,7 +108,8 @@ def rolled_back_error(
     facts = _facts(loser, theirs, refused.rule, Retry.WRITE)
     _note(storage, loser, facts)
     by = f" ({refused.instant}, by {judge.description})" if refused.instant else ""
-    return ConflictError(
+    kind = EarlyConflictError if loser.found is Found.EARLY else ConflictError
+    return kind(
         f"the write {loser.requested} was not completed",
         why=f"{refused.rule}{by}; {_lost(facts)}",
         next_step="Write again; nothing of this write is visible",
@@ -205,6 +214,7 @@ def _facts(
         "node": None,
         "keys": None,
         "found": loser.found.value,
+        "strategy": loser.strategy,
         "found_after_ms": _found_after_ms(loser, theirs.get("completed")),
         "lost": {
             "rows": sum(s.rows_written + (s.num_deletes or 0) for s in loser.stats),
@@ -216,8 +226,13 @@ def _facts(
 
 
 def _found_after_ms(loser: Loser, completed: str | None) -> int | None:
-    """Return how long after the other's completion the conflict was found, by this clock."""
-    if completed is None or loser.now is None:
+    """Return how long after the other's completion, by this clock, the conflict was found.
+
+    If the other is pending, it counts from when it announced its file, by the store's clock.
+    """
+    if completed is None:
+        return loser.announced_ago_ms
+    if loser.now is None:
         return None
     return max(0, milliseconds_between(completed, loser.now))
 

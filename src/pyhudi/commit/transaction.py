@@ -46,6 +46,7 @@ from pyhudi.commit.validation import (
     WriteCompletion,
     own_write,
 )
+from pyhudi.conflict.announced import Met
 from pyhudi.conflict.bucket_layout import LayoutOffence, layout_error
 from pyhudi.conflict.file_groups import Footprint, footprint
 from pyhudi.conflict.rules import (
@@ -108,7 +109,7 @@ class Lost:
 
     error: HudiError
     retry: Retry  # what helps
-    waits_for: str | None = None  # the write of higher priority that goes first
+    waits_for: str | None = None  # the write that goes first
     keeps_files: bool = False  # the instant stays, since its files are to be read
     is_counted: bool = True  # among the retries; a resize is nothing that a caller has to avoid
     unfinished: str | None = None  # the virtual resize that has to be executed first
@@ -292,14 +293,16 @@ class Transaction:
         checks: Checks,
         stats: Collection[WriteStat],
         others: ConcurrentWrites,
+        met: Met | None = None,
     ) -> Lost:
-        """Abandon the write, whose completion would be refused for this reason.
+        """Abandon the write, whose completion would be refused for this reason, or which yields.
 
-        `others` are the other writes as they were seen when that was found.
+        `others` are the other writes as they were seen when that was found, and `met` is the
+        conflict with one that has announced a file.
         """
         self.others = others
         metadata = CommitMetadata(stats_by_partition(stats))
-        lost = self._reported(refused, own, checks, metadata, found=Found.EARLY)
+        lost = self._reported(refused, own, checks, metadata, found=Found.EARLY, met=met)
         self.abandon()
         return replace(lost, keeps_files=False)
 
@@ -333,6 +336,7 @@ class Transaction:
         metadata: CommitMetadata,
         *,
         found: Found = Found.END,
+        met: Met | None = None,
     ) -> Lost:
         storage = self._log.storage
         seconds = (self._log.world.elapsed_ms() - self._began_ms) / 1000
@@ -345,6 +349,8 @@ class Transaction:
             checks.node,
             found,
             self._log.now(),
+            None if met is None else met.strategy,
+            None if met is None else met.announced_ago_ms,
         )
         match refused.reason:
             case LayoutOffence() as offence:
@@ -373,8 +379,8 @@ class Transaction:
             conflict = replace(conflict, retry=Retry.NO)
         winner = self.others.writer(conflict.other)
         error = conflict_error(self._log.storage, loser, conflict, winner)
-        is_ranked = conflict.rule is ConflictRule.PRIORITY
-        waits_for = conflict.other.requested if is_ranked else None
+        is_ahead = conflict.rule is ConflictRule.PRIORITY or loser.strategy is not None
+        waits_for = conflict.other.requested if is_ahead else None
         is_resize = conflict.other.kind is WriteKind.RESIZE
         keeps = checks.keeps_files
         return Lost(error, conflict.retry, waits_for, keeps_files=keeps, is_counted=not is_resize)

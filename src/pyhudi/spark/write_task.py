@@ -38,6 +38,7 @@ from pyhudi.storage.objects.write_fence import raise_fence
 from pyhudi.storage.protocol import Storage
 from pyhudi.version import __version__
 from pyhudi.world import real_world
+from pyhudi.write.files.announcing import MetRivalError
 from pyhudi.write.files.spec import KeyedRows, WriteOverError
 from pyhudi.write.rebase import rebased_rows
 from pyhudi.write.sorted_groups import KeyedBatch, grouped, joined_rows, sorted_by_group
@@ -63,6 +64,7 @@ KINDS: dict[str, type[HudiError]] = {
         UnsupportedTableError,
         CorruptTableError,
         ConflictError,
+        MetRivalError,
         WriteOverError,
     )
 }

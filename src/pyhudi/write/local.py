@@ -18,6 +18,7 @@ from pyhudi.progress import ProgressBoard
 from pyhudi.session.session import TableSession
 from pyhudi.write.buffer import RowBuffer
 from pyhudi.write.deletes import are_located
+from pyhudi.write.files.announcing import MetRivalError
 from pyhudi.write.intent import Keys, Reads, WholeRows, WriteIntent
 from pyhudi.write.plan import WritePlan
 from pyhudi.write.rebase import rebased_logs
@@ -92,10 +93,13 @@ class LocalExecutor:
         # Whatever it finds of the rows, it writes a file for each group of new rows.
         coming = self._rows.groups() if isinstance(plan.task, RowsTask) else frozenset()
         stats: list[WriteStat] = []
-        for stat in self._noted(written):
-            stats.append(stat)
-            if (lost := watch.look(stats, coming)) is not None:
-                return lost
+        try:
+            for stat in self._noted(written):
+                stats.append(stat)
+                if (lost := watch.look(stats, coming)) is not None:
+                    return lost
+        except MetRivalError as error:
+            return watch.yielded(error.met, stats)
         return stats
 
     def _written(self, plan: WritePlan) -> Iterator[WriteStat]:

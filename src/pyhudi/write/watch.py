@@ -23,6 +23,7 @@ from pyhudi.commit.concurrent import ConcurrentWrites
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.proposals import Refused, Rule
 from pyhudi.commit.transaction import Lost, Transaction
+from pyhudi.conflict.announced import Met
 from pyhudi.conflict.doomed import certain_conflict
 from pyhudi.conflict.file_groups import Footprint, footprint
 from pyhudi.errors import HudiError
@@ -81,6 +82,17 @@ class Watch:
         others = self._transaction.others
         refused = self._refusal(self._session.log, others, made)
         return None if refused is None else self._lost(refused, made, stats, others)
+
+    def yielded(self, met: Met, stats: Sequence[WriteStat]) -> Lost:
+        """Return how the write is lost that yields to a rival."""
+        made = footprint(CommitMetadata(stats_by_partition(stats)))
+        made = replace(made, groups=made.groups | {met.group})
+        refused = Refused(Rule.CONFLICT, met.rival, met.rule.value, reason=met.conflict)
+        checks = rules(self._session, self._intent, made.partitions)
+        own = self._transaction.own_write(made, checks)
+        return self._transaction.lost_early(
+            refused, own, checks, stats, self._transaction.others, met
+        )
 
     def _is_time(self) -> bool:
         now = self._session.world.elapsed_ms()

@@ -31,6 +31,7 @@ from pyhudi.table.state import TableState
 from pyhudi.write.begin import begun, make_beginning, write_spec
 from pyhudi.write.complete import complete
 from pyhudi.write.executor import Executor
+from pyhudi.write.files.announcing import MetRivalError
 from pyhudi.write.intent import Reads, WriteIntent
 from pyhudi.write.new_keys import check_buffered_keys
 from pyhudi.write.plan import Prepared, WritePlan, brings_rows, finish, plan_write
@@ -167,11 +168,16 @@ class _Write:
             plan = plan_write(session, intent, spec, schemas, prepared)
             watch = Watch(session, transaction, intent, can_rebase=can_rebase)
             self._has_run = True
-            stats = run(plan, watch)
+            try:
+                stats = run(plan, watch)
+            except MetRivalError as error:
+                return watch.yielded(error.met, ())
             if isinstance(stats, Lost):
                 return stats
             try:
                 stats = finish(session, plan, stats)
+            except MetRivalError as error:
+                return watch.yielded(error.met, stats)
             except MigratingError as error:  # its files have all rows
                 lost = Lost(error, Retry.WRITE, keeps_files=True, is_counted=False)
                 return self._ended(transaction, lost, WrittenFiles(tuple(stats), tuple(stats)))

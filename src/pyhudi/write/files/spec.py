@@ -22,16 +22,17 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyhudi.conflict.announced import Met
 from pyhudi.errors import ConflictError, CorruptTableError, InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId, IoType, MarkerName, WriteToken
 from pyhudi.format.files.partition_metadata import PARTITION_METADATA_FILE, partition_metadata
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import InstantTime
-from pyhudi.format.timeline.markers import marker_path
 from pyhudi.settings import LogBlockFormat
 from pyhudi.storage.objects.write_fence import may_create_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.rows.row_layout import RowLayout, partial_layout, row_layout
+from pyhudi.write.files.announcing import DIRECT, Announcing, MetRivalError
 
 #: The same for every attempt. Hudi, too, uses this token where it knows no task.
 WRITE_TOKEN: Final = WriteToken(0, 0, 0).text
@@ -57,6 +58,7 @@ class WriteSpec:
     write_token: str = WRITE_TOKEN
     is_fenced: bool = False  # True if attempts may outlive the write; then each checks the fence
     part: Part | None = None  # set if rows are partial
+    announcing: Announcing = DIRECT  # how the markers of its files get into storage
 
     @property
     def task(self) -> int:
@@ -146,9 +148,17 @@ class WriteOverError(ConflictError):
 
 
 def create_marker(storage: Storage, spec: WriteSpec, path: str, io_type: IoType) -> None:
-    """Announce a data file. An earlier attempt may have done so, which does no harm."""
-    storage.create(marker_path(spec.requested, MarkerName(path, io_type)), b"")
-    if spec.is_fenced and not may_create_file(storage, spec.requested):
+    """Announce a data file. An earlier attempt may have done so, which does no harm.
+
+    Raise MetRivalError if the write yields to another one, and WriteOverError if it is over.
+    """
+    verdict = spec.announcing.announce(storage, spec.requested, MarkerName(path, io_type))
+    if isinstance(verdict, Met):
+        raise MetRivalError.of(verdict)
+    is_open = verdict.is_open
+    if is_open is None:
+        is_open = not spec.is_fenced or may_create_file(storage, spec.requested)
+    if not is_open:
         raise WriteOverError(
             f"a task of the write {spec.requested} stops",
             why="the write has been completed or rolled back without it",
