@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from pyhudi import (
+    EarlyDetection,
     FailedWrites,
     InvalidRequestError,
     LogBlockFormat,
+    Markers,
+    MarkerService,
     SchemaMode,
     SimpleSchemaStrategy,
     WriteSettings,
 )
+from pyhudi.conflict.early_strategies import STRATEGIES, looks_of
+from pyhudi.settings import EARLY_STRATEGIES
 
 LOWEST = {
     "log_file_bytes_max": 1,
@@ -27,12 +33,13 @@ LOWEST = {
     "priority": 0,
 }
 TEXTS = {"job"}
-WORDS: dict[str, type[LogBlockFormat] | type[FailedWrites] | type[SchemaMode]] = {
+WORDS: dict[str, type[LogBlockFormat] | type[FailedWrites] | type[SchemaMode] | type[Markers]] = {
     "log_block_format": LogBlockFormat,
     "failed_writes": FailedWrites,
     "schema_mode": SchemaMode,
+    "markers": Markers,
 }
-OBJECTS = {"schema_strategy", "early_detection"}
+OBJECTS = {"schema_strategy", "early_detection", "marker_service"}
 
 
 def test_every_setting_is_a_number_a_word_a_text_or_an_object() -> None:
@@ -49,6 +56,38 @@ def test_a_strategy_is_a_word_or_an_object_that_resolves(given: object) -> None:
 def test_what_is_no_strategy_is_refused(given: object) -> None:
     with pytest.raises(InvalidRequestError, match=r"schema_strategy=.*resolve\(start, now, own\)"):
         WriteSettings(schema_strategy=given)
+
+
+class Lenient:
+    looks = "bloom_direct"
+
+    def yields(self, facts: Mapping[str, Any], /) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("given", [None, *EARLY_STRATEGIES, Lenient()])
+def test_an_early_strategy_is_a_word_or_an_object_that_says_how_it_looks(given: object) -> None:
+    assert EarlyDetection(strategy=given).strategy is given
+    looks = looks_of(given)
+    names = [None if looks is None else looks.name]
+    assert names == [given if not isinstance(given, Lenient) else Lenient.looks]
+    assert tuple(STRATEGIES) == EARLY_STRATEGIES
+
+
+@pytest.mark.parametrize("given", ["simple", "", 1, True, object(), Lenient, EarlyDetection()])
+def test_what_is_no_early_strategy_is_refused(given: object) -> None:
+    with pytest.raises(InvalidRequestError, match=r"strategy=.*'simple_direct'.*yields\(facts\)"):
+        EarlyDetection(strategy=given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"threads": 0}, {"batch_ms": 0}, {"port": 65_536}, {"port": -1}, {"threads": True}],
+    ids=str,
+)
+def test_what_no_marker_service_can_have_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError, match="must be a whole number"):
+        MarkerService(**given)
 
 
 @pytest.mark.parametrize(("name", "lowest"), LOWEST.items())

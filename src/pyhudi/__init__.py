@@ -32,12 +32,15 @@ _HOMES = {
     "CorruptTableError": "pyhudi.errors",
     "EarlyConflictError": "pyhudi.errors",
     "EarlyDetection": "pyhudi.settings",
+    "EarlyStrategy": "pyhudi.conflict.early_strategies",
     "FailedWrites": "pyhudi.settings",
     "Finding": "pyhudi.services.verification.result",
     "FindingKind": "pyhudi.services.verification.result",
     "HudiError": "pyhudi.errors",
     "InvalidRequestError": "pyhudi.errors",
     "LogBlockFormat": "pyhudi.settings",
+    "MarkerService": "pyhudi.settings",
+    "Markers": "pyhudi.settings",
     "Migrated": "pyhudi.services.migration.result",
     "OutcomeUnknownError": "pyhudi.errors",
     "Progress": "pyhudi.progress",
@@ -87,6 +90,7 @@ if TYPE_CHECKING:
     from pyhudi.api.schema_update import SchemaUpdate as SchemaUpdate
     from pyhudi.api.schema_update import SchemaUpdateBlock as SchemaUpdateBlock
     from pyhudi.api.table import Table as Table
+    from pyhudi.conflict.early_strategies import EarlyStrategy as EarlyStrategy
     from pyhudi.conflict.schemas import ReconcileSchemaStrategy as ReconcileSchemaStrategy
     from pyhudi.conflict.schemas import SchemaContradiction as SchemaContradiction
     from pyhudi.conflict.schemas import SchemaStrategy as SchemaStrategy
@@ -136,6 +140,8 @@ if TYPE_CHECKING:
     from pyhudi.settings import EarlyDetection as EarlyDetection
     from pyhudi.settings import FailedWrites as FailedWrites
     from pyhudi.settings import LogBlockFormat as LogBlockFormat
+    from pyhudi.settings import Markers as Markers
+    from pyhudi.settings import MarkerService as MarkerService
     from pyhudi.settings import SchemaMode as SchemaMode
     from pyhudi.settings import WriteSettings as WriteSettings
     from pyhudi.timeline.instant_time import RequestedTime as RequestedTime

@@ -35,12 +35,16 @@ class SchemaMode(StrEnum):
 class EarlyDetection:
     """How a write learns, while it runs, of a conflict that it would meet at its end."""
 
+    #: How it looks for writes that are ahead of it and have announced a file: a name of
+    #: `EARLY_STRATEGIES`, or an object like `pyhudi.EarlyStrategy`. None: it does not.
+    strategy: object = None
     #: Look for completed writes because of which it is certain to be refused.
     check_commits: bool = True
     initial_delay_ms: int = 0  # after its begin, before the first period
     period_ms: int = 5_000  # between two looks
 
     def __post_init__(self) -> None:
+        self._check_strategy()
         if not isinstance(self.check_commits, bool):
             raise InvalidRequestError(
                 f"check_commits={self.check_commits!r:.100} cannot be used",
@@ -49,6 +53,45 @@ class EarlyDetection:
             )
         for name, lowest in (("initial_delay_ms", 0), ("period_ms", 1)):
             _check_number(name, getattr(self, name), lowest, None)
+
+    def _check_strategy(self) -> None:
+        given: Any = self.strategy
+        if given is None or (isinstance(given, str) and given in EARLY_STRATEGIES):
+            return
+        looks = None if isinstance(given, str | type) else getattr(given, "looks", None)
+        has_name = isinstance(looks, str) and looks in EARLY_STRATEGIES
+        if has_name and callable(getattr(given, "yields", None)):
+            return
+        raise InvalidRequestError(
+            f"strategy={given!r:.100} cannot be used",
+            why=f"it is None, one of {', '.join(map(repr, EARLY_STRATEGIES))}, or an object with"
+            " one of these names as looks, and a method yields(facts)",
+            next_step="Change the setting",
+        )
+
+
+class Markers(StrEnum):
+    """How the files of a write are announced in storage."""
+
+    DIRECT = "direct"  # one object for each
+    SERVER = "server"  # lists, which a service in the writer's process writes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkerService:
+    """The service that writes lists of markers (`WriteSettings(markers="server")`)."""
+
+    threads: int = 20  # lists of one write
+    batch_ms: int = 50  # how long requests are collected before a list is written
+    port: int = 0  # of the writer's host; 0: any that is free
+
+    def __post_init__(self) -> None:
+        for name, lowest, highest in (
+            ("threads", 1, 1_000),
+            ("batch_ms", 1, 60_000),
+            ("port", 0, 65_535),
+        ):
+            _check_number(name, getattr(self, name), lowest, highest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +114,8 @@ class WriteSettings:
     schema_strategy: object = "reconcile"
     lock_wait_ms: int = 60_000  # for a mandatory lock; an advisory one gets a few seconds
     early_detection: EarlyDetection = field(default_factory=EarlyDetection)
+    markers: Markers = Markers.DIRECT
+    marker_service: MarkerService = field(default_factory=MarkerService)
 
     def __post_init__(self) -> None:
         for name, words in _WORDS.items():
@@ -89,7 +134,7 @@ class WriteSettings:
             _check_number(name, getattr(self, name), lowest, highest)
         self._check_strategy()
         self._check_job()
-        self._check_early_detection()
+        self._check_parts()
 
     def _check_job(self) -> None:
         if not isinstance(self.job, str) or len(self.job) > JOB_CHARACTERS_MAX:
@@ -99,13 +144,14 @@ class WriteSettings:
                 next_step="Change the setting job",
             )
 
-    def _check_early_detection(self) -> None:
-        if not isinstance(self.early_detection, EarlyDetection):
-            raise InvalidRequestError(
-                f"early_detection={self.early_detection!r:.100} cannot be used",
-                why="it is a pyhudi.EarlyDetection(...)",
-                next_step="Change the setting",
-            )
+    def _check_parts(self) -> None:
+        for name, kind in _PARTS.items():
+            if not isinstance(given := getattr(self, name), kind):
+                raise InvalidRequestError(
+                    f"{name}={given!r:.100} cannot be used",
+                    why=f"it is a pyhudi.{kind.__name__}(...)",
+                    next_step="Change the setting",
+                )
 
     def _check_strategy(self) -> None:
         given = self.schema_strategy
@@ -125,14 +171,24 @@ class WriteSettings:
 
 
 #: Settings that are a choice; the plain word is accepted.
-_WORDS: dict[str, type[LogBlockFormat] | type[FailedWrites] | type[SchemaMode]] = {
+_WORDS: dict[str, type[LogBlockFormat] | type[FailedWrites] | type[SchemaMode] | type[Markers]] = {
     "log_block_format": LogBlockFormat,
     "failed_writes": FailedWrites,
     "schema_mode": SchemaMode,
+    "markers": Markers,
 }
 SCHEMA_STRATEGIES = ("reconcile", "simple")
+EARLY_STRATEGIES = (
+    "simple_direct",
+    "transaction_direct",
+    "bloom_direct",
+    "async_server",
+    "bloom_async_server",
+)
+#: Settings that are values with settings of their own.
+_PARTS = {"early_detection": EarlyDetection, "marker_service": MarkerService}
 #: Settings that are no numbers.
-_CHECKED_APART = {*_WORDS, "schema_strategy", "job", "early_detection"}
+_CHECKED_APART = {*_WORDS, *_PARTS, "schema_strategy", "job"}
 
 JOB_CHARACTERS_MAX = 200
 PRIORITY_MAX = 100

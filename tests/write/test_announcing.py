@@ -66,7 +66,7 @@ def test_a_verdict_of_a_conflict_ends_the_task_with_its_facts() -> None:
     "change", [{"rule": "?"}, {"kind": "?"}, {"rival": 1}, {"priority": "1"}, {"partition": None}]
 )
 def test_facts_that_make_no_sense_are_no_conflict(change: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="facts|valid"):
+    with pytest.raises(ValueError, match=r"facts|valid"):
         Met.of({**MET.facts, **change})
 
 
