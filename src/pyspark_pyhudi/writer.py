@@ -49,6 +49,7 @@ from pyhudi.write.detached import (
     complete,
     renewing_heartbeat,
     run_task,
+    stopped,
 )
 from pyhudi.write.files.spec import WriteOverError
 from pyhudi.write.intent import Change, Keys, Reads, WholeRows, WriteIntent
@@ -137,8 +138,7 @@ class PyhudiWriter(api.DataSourceArrowWriter):
             return
         results = [message for message in messages if isinstance(message, Written)]
         if refusal := _first_refusal(results):
-            abandon(self._write, real_world())
-            raise refusal
+            raise stopped(self._write, real_world(), refusal)
         stats = [stat for result in results for stat in result.stats]
         table = self._write.table(real_world())
         written = complete(self._write, table, stats)

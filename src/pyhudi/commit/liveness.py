@@ -16,7 +16,7 @@ from collections.abc import Container
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.format.timeline.instant import Instant, State
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.objects.heartbeats import heartbeat_path, last_sign_ms
+from pyhudi.storage.objects.heartbeats import has_recent_sign, heartbeat_path, last_sign_ms
 
 
 class Liveness:
@@ -31,9 +31,7 @@ class Liveness:
 
     def is_alive(self, *signs: str) -> bool:
         """True if the last sign is no older than the timeout."""
-        now = self._log.clock.read_ms()
-        sign = last_sign_ms(self._log.storage, *signs)
-        return sign is not None and now - sign <= self._timeout_ms
+        return has_recent_sign(self._log.clock, self._timeout_ms, *signs)
 
     def seems_alive(self, *signs: str) -> bool:
         """True if the owner is alive by an estimate of the store's time, which changes nothing."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from pyhudi.commit.concurrent import ConcurrentWrites, is_seed
+from pyhudi.commit.concurrent import SEED_KEY, ConcurrentWrites, is_seed
 from pyhudi.commit.conflict_report import (
     ROLLED_BACK_RULES,
     Found,
@@ -79,6 +79,7 @@ from pyhudi.format.timeline.writer_identity import (
 )
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.dual_logs import is_named_by
+from pyhudi.storage.objects.early_evidence import Evidence
 from pyhudi.storage.objects.heartbeats import WriteHeartbeat
 from pyhudi.storage.objects.markers import load_markers, marker_objects
 from pyhudi.storage.objects.write_fence import raise_fence, remove_fence
@@ -151,6 +152,7 @@ class Transaction:
         recovery: FailedWriteRecovery,
         *,
         is_fenced: bool = False,
+        is_seed: bool = False,
     ) -> None:
         """`is_fenced`: its tasks run in other processes, and a fence keeps late ones out."""
         self._log = log
@@ -162,7 +164,9 @@ class Transaction:
         self._began_ms = log.world.elapsed_ms()
         self.action = action
         self.is_fenced = is_fenced
+        self._is_seed = is_seed
         self._is_over = False  # completed or aborted, or only the log knows
+        self.evidence: Evidence | None = None
 
     @classmethod
     def begin(
@@ -173,9 +177,10 @@ class Transaction:
         recovery: FailedWriteRecovery,
         *,
         is_fenced: bool = False,
+        is_seed: bool = False,
     ) -> Transaction:
         """Begin an instant."""
-        transaction = cls(log, settings, action, recovery, is_fenced=is_fenced)
+        transaction = cls(log, settings, action, recovery, is_fenced=is_fenced, is_seed=is_seed)
         transaction._start()
         return transaction
 
@@ -221,12 +226,17 @@ class Transaction:
         return outcome.entry.instant, outcome.entry.n
 
     def _introduction(self) -> bytes:
-        """Return what the inflight file records: the writer."""
-        metadata = CommitMetadata(extra_metadata={WRITER_KEY: self.writer.text})
+        """Return what the inflight file records: the writer, and whether it is a seed."""
+        seed = {SEED_KEY: "true"} if self._is_seed else {}
+        metadata = CommitMetadata(extra_metadata={WRITER_KEY: self.writer.text, **seed})
         return encode_commit_metadata(metadata, self._log.world.random_bytes(16))
 
     def _instant(self, state: State) -> Instant:
         return Instant(InstantTime(self.requested), self.action, state)
+
+    def leaves(self, evidence: Evidence | None) -> None:
+        """Note what there will be of the write beside its markers, to be removed at its end."""
+        self.evidence = evidence
 
     def leave(self) -> None:
         """Stop the heartbeat without aborting the instant: another process continues it."""
@@ -479,6 +489,8 @@ class Transaction:
         storage = self._log.storage
         try:
             self._heartbeat.end()
+            if self.evidence is not None:
+                self.evidence.clear(storage, self.requested)
             storage.delete_all(marker_objects(storage, self.requested))
             if self.is_fenced:
                 # Last: without a heartbeat no task creates a file.
@@ -503,6 +515,8 @@ class Transaction:
             self._heartbeat.stop()  # a heartbeat after the rollback would create its file again
             if rollback := self._log.live.rolled_back_by.get(self.requested):
                 self._recovery.undo(rollback)
+                if self.evidence is not None:
+                    self.evidence.clear(self._log.storage, self.requested)
                 if self.is_fenced:
                     remove_fence(self._log.storage, self.requested)
         except HudiError:

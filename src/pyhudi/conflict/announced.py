@@ -27,6 +27,7 @@ from pyhudi.conflict.rules import (
     OwnWrite,
     Retry,
     WriteKind,
+    conflict_key,
     first_conflict,
 )
 from pyhudi.format.files.file_names import FileGroupId
@@ -51,6 +52,17 @@ def announced_conflict(own: OwnWrite, rival: OtherWrite, strategy: Strategy) -> 
     if found is None or (not is_plan and found.retry is not Retry.WRITE):
         return None
     return replace(found, other=rival, retry=Retry.LATER)
+
+
+def place_of(group: FileGroupId, *, by_number: bool) -> tuple[str, str]:
+    """Return by what two writes meet: partition and bucket, or partition and file group.
+
+    >>> place_of(FileGroupId("p", "00000003-a"), by_number=True)
+    ('p', '3')
+    >>> place_of(FileGroupId("p", "00000003-a"), by_number=False)
+    ('p', '00000003-a')
+    """
+    return conflict_key(group) if by_number else (group.partition, group.file_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,10 +49,17 @@ def begun_migration(table: OpenTable, session: TableSession) -> TableSession:
 
 
 @contextmanager
-def begun(session: TableSession, *, is_fenced: bool = False) -> Iterator[Transaction]:
+def begun(
+    session: TableSession, *, is_fenced: bool = False, is_seed: bool = False
+) -> Iterator[Transaction]:
     """Begin an instant, and abandon it if the block raises."""
     transaction = Transaction.begin(
-        session.log, session.settings, session.action, session.recovery, is_fenced=is_fenced
+        session.log,
+        session.settings,
+        session.action,
+        session.recovery,
+        is_fenced=is_fenced,
+        is_seed=is_seed,
     )
     session.own.add(transaction.requested)
     try:

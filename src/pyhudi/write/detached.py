@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyhudi.commit.proposals import Refused, Rule, refusal_error
 from pyhudi.commit.transaction import Lost, Transaction
 from pyhudi.commit.validation import SchemaConflict
+from pyhudi.conflict.early_strategies import by_tasks_alone
 from pyhudi.errors import HudiError
 from pyhudi.format.files.file_names import WriteToken
 from pyhudi.format.table.bucket_config import BUCKET_COUNT
@@ -35,6 +36,7 @@ from pyhudi.session.lock_setting import difference
 from pyhudi.session.open import OpenTable, Overrides
 from pyhudi.session.session import TableSession
 from pyhudi.settings import WriteSettings
+from pyhudi.storage.objects.early_evidence import Evidence
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.write_fence import raise_fence, remove_fence
 from pyhudi.storage.protocol import ObjectStat, Storage
@@ -43,6 +45,8 @@ from pyhudi.write.begin import make_beginning, write_spec
 from pyhudi.write.buffer import RowBuffer
 from pyhudi.write.column_owners import refuse_joined
 from pyhudi.write.complete import complete as complete_write
+from pyhudi.write.early.start import announced_by, early_check
+from pyhudi.write.files.announcing import MetRivalError
 from pyhudi.write.intent import Reads, WriteIntent
 from pyhudi.write.plan import Prepared, WritePlan, finish, plan_write
 from pyhudi.write.rebase import rebased_logs
@@ -63,6 +67,7 @@ class DetachedWrite:
     settings: WriteSettings
     number: int  # of the begin's entry in the decision log
     pending: tuple[str, ...]  # writes that were pending when it began
+    evidence: Evidence | None = None  # what there may be of it beside its markers
 
     @property
     def requested(self) -> str:
@@ -101,13 +106,23 @@ def begin(session: TableSession, intent: WriteIntent) -> DetachedWrite | WriteRe
         if isinstance(schemas, SchemaConflict):
             transaction.lost_to_schema(schemas).or_raise()
         spec = write_spec(session, transaction.requested, schemas.own, is_fenced=True)
+        early = early_check(
+            session,
+            transaction,
+            intent,
+            can_rebase=_has_rows(session, intent),
+            are_sent=True,
+            looks_as=by_tasks_alone,
+        )
+        spec = replace(spec, announcing=announced_by(early, spec.announcing, session.config))
         plan = plan_write(session, intent, spec, schemas, Prepared())
     except BaseException:
         transaction.abandon()
         raise
     transaction.leave()
     pending = tuple(session.log.live.pending)
-    return DetachedWrite(plan, session.settings, transaction.number, pending)
+    evidence = transaction.evidence
+    return DetachedWrite(plan, session.settings, transaction.number, pending, evidence)
 
 
 # ---- the tasks
@@ -183,8 +198,7 @@ def complete(write: DetachedWrite, table: OpenTable, stats: Sequence[WriteStat])
     started = world.elapsed_ms()
     with renewing_heartbeat(write, world):
         session, transaction = _resumed(write, table)
-        # Then the rows of the input are the rows of the files.
-        has_rows = session.is_mor and intent.adds_rows and intent.reads is Reads.NOTHING
+        has_rows = _has_rows(session, intent)
         try:
             _require_same_lock(write, session)
             if is_outdated(plan.files.config.buckets, session.config.buckets):
@@ -203,6 +217,11 @@ def complete(write: DetachedWrite, table: OpenTable, stats: Sequence[WriteStat])
     seconds = (world.elapsed_ms() - started) / 1000
     result = write_result(write.requested, completed.time, files.stats, 0, seconds)
     return replace(result, recommits=len(completed.behind), moved=files.moved)
+
+
+def _has_rows(session: TableSession, intent: WriteIntent) -> bool:
+    """True if the rows of the input are the rows of the write's files."""
+    return session.is_mor and intent.adds_rows and intent.reads is Reads.NOTHING
 
 
 def _written_again(
@@ -267,12 +286,24 @@ def abandon(write: DetachedWrite, world: World) -> None:
         remove_fence(storage, requested)
 
 
+def stopped(write: DetachedWrite, world: World, refusal: HudiError) -> HudiError:
+    """Abandon the write, which a task refused to go on with; return the error for its caller."""
+    if isinstance(refusal, MetRivalError):
+        session, transaction = _resumed(write, write.table(world))
+        watch = Watch(session, transaction, write.plan.intent, can_rebase=False)
+        refusal = watch.yielded(refusal.met, ()).error
+    abandon(write, world)
+    return refusal
+
+
 def _resumed(write: DetachedWrite, table: OpenTable) -> tuple[TableSession, Transaction]:
     session = table.session()
     log = session.log
     log.read_from(write.number)
     log.refresh()
     begun = (write.requested, write.number)
-    return session, Transaction.resume(
+    transaction = Transaction.resume(
         log, write.settings, session.action, session.recovery, begun, write.pending
     )
+    transaction.leaves(write.evidence)
+    return session, transaction

@@ -98,7 +98,7 @@ def _seed(
     wanted: Mapping[str, Sequence[int]],
     schema: TableSchemaText | None,
 ) -> Completed | Lost:
-    with begun(session) as transaction:
+    with begun(session, is_seed=True) as transaction:
         start, config = session.schema.now(), session.config
         # On a table without a schema, the seed brings that of the rows it is for.
         own = schema if start is None else None

@@ -8,6 +8,9 @@ certain (`conflict.doomed`), and a write may complete between two looks.
 again, or from its own files. Only base files of it can be lost. The same holds of any write whose
 rows can be read from its own files again.
 
+**With a strategy of early detection** a look may also ask whether the write yields to one that is
+ahead of it and has announced a file (`write.early`).
+
 A writer in this process looks between files, in its own thread. Where tasks run elsewhere, a thread
 of the driver looks. It has an access to the log of its own, and knows from the write's markers
 which files there are. It also looks at the fence, which a task raises that refuses its rows.
@@ -44,6 +47,8 @@ from pyhudi.storage.objects.markers import load_markers
 from pyhudi.storage.objects.write_fence import is_raised
 from pyhudi.storage.protocol import Storage
 from pyhudi.write.complete import rules
+from pyhudi.write.early.check import EarlyCheck
+from pyhudi.write.early.start import watching
 from pyhudi.write.intent import WriteIntent
 
 
@@ -55,33 +60,40 @@ class Watch:
         session: TableSession,
         transaction: Transaction,
         intent: WriteIntent,
+        early: EarlyCheck | None = None,
         *,
         can_rebase: bool,
     ) -> None:
-        """`can_rebase`: its rows can be read from its own files, so no conflict costs it much."""
+        """`can_rebase`: its rows can be read from its own files, so no conflict costs it much.
+
+        `early` is how it looks for rivals that have announced files, if it does.
+        """
         self._session = session
         self._transaction = transaction
         self._intent = intent
-        self._settings = early = session.settings.early_detection
-        self._is_on = early.check_commits and not can_rebase
+        self._settings = settings = session.settings.early_detection
+        self._is_on = settings.check_commits and not can_rebase
+        self._early = watching(early, session)
         self._is_blind = intent.reads_nothing and session.is_mor
-        first = early.initial_delay_ms + early.period_ms
+        first = settings.initial_delay_ms + settings.period_ms
         self._next_ms = session.world.elapsed_ms() + first
 
     # -- in the writer's own thread
 
     def look(self, stats: Sequence[WriteStat], coming: Collection[FileGroupId]) -> Lost | None:
-        """Return how the write is lost, if it is doomed and it is time to look.
+        """Return how the write is lost, if it is doomed or yields, and it is time to look.
 
         `coming` are file groups in which it is certain to have files.
         """
-        if not self._is_on or not self._is_time():
+        if not (self._is_on or self._early is not None) or not self._is_time():
             return None
         made = footprint(CommitMetadata(stats_by_partition(stats)))
         made = replace(made, groups=made.groups.union(coming))
         others = self._transaction.others
-        refused = self._refusal(self._session.log, others, made)
-        return None if refused is None else self._lost(refused, made, stats, others)
+        found = self._found(self._session.log, others, made)
+        if isinstance(found, Met):
+            return self.yielded(found, stats)
+        return None if found is None else self._lost(found, made, stats, others)
 
     def yielded(self, met: Met, stats: Sequence[WriteStat]) -> Lost:
         """Return how the write is lost that yields to a rival."""
@@ -122,20 +134,31 @@ class Watch:
         """
         log = self._session.log.read_only()
         others, storage = self._transaction.others.seen_from(log), self._session.storage
-        found: list[tuple[Refused, Footprint]] = []
+        looks = self._is_on or self._early is not None
+        found: list[tuple[Refused | Met | HudiError, Footprint]] = []
 
         def look() -> None:
             if found or not self._is_time():
                 return
-            made = _announced(storage, self._transaction.requested) if self._is_on else None
-            refused = None if made is None else self._refusal(log, others, made)
-            if made is not None and refused is not None:
-                found.append((refused, made))
+            made = _announced(storage, self._transaction.requested) if looks else None
+            if made is not None:
+                try:
+                    if (met := self._found(log, others, made)) is not None:
+                        found.append((met, made))
+                except HudiError as error:  # of the user's strategy
+                    found.append((error, made))
             if found or _is_fenced(storage, self._transaction.requested):
                 stop_tasks()
 
         def lost() -> Lost | None:
-            return self._lost(*found[0], (), others) if found else None
+            if not found:
+                return None
+            met, made = found[0]
+            if isinstance(met, HudiError):
+                raise met
+            if isinstance(met, Met):
+                return self.yielded(met, ())
+            return self._lost(met, made, (), others)
 
         stop = self._session.world.every(self._settings.period_ms, look)
         try:
@@ -143,7 +166,16 @@ class Watch:
         finally:
             stop()
 
-    # -- the question
+    # -- the questions
+
+    def _found(
+        self, log: DecisionLog, others: ConcurrentWrites, made: Footprint
+    ) -> Refused | Met | None:
+        """Return why the write stops; None if it goes on."""
+        refused = self._refusal(log, others, made) if self._is_on else None
+        if refused is not None or self._early is None:
+            return refused
+        return self._early.met(self._session.storage, made)
 
     def _refusal(
         self, log: DecisionLog, others: ConcurrentWrites, made: Footprint

@@ -30,6 +30,7 @@ from pyhudi.storage.objects.progress import Totals
 from pyhudi.table.state import TableState
 from pyhudi.write.begin import begun, make_beginning, write_spec
 from pyhudi.write.complete import complete
+from pyhudi.write.early.start import announced_by, early_check
 from pyhudi.write.executor import Executor
 from pyhudi.write.files.announcing import MetRivalError
 from pyhudi.write.intent import Reads, WriteIntent
@@ -164,9 +165,13 @@ class _Write:
                 return transaction.lost_to_schema(schemas)
             own, part = schemas.own, intent.part
             spec = write_spec(session, requested, own, part=part, is_fenced=is_fenced)
+            early = early_check(
+                session, transaction, intent, can_rebase=can_rebase, are_sent=is_fenced
+            )
+            spec = replace(spec, announcing=announced_by(early, spec.announcing, session.config))
             seed_missing(session, prepared.partitions, schema=own)
             plan = plan_write(session, intent, spec, schemas, prepared)
-            watch = Watch(session, transaction, intent, can_rebase=can_rebase)
+            watch = Watch(session, transaction, intent, early, can_rebase=can_rebase)
             self._has_run = True
             try:
                 stats = run(plan, watch)

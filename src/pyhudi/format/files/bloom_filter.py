@@ -1,4 +1,4 @@
-"""Bloom filters in the footers of base files: may this file hold a record key?
+"""Bloom filters, as in the footers of base files: may this file hold a record key?
 
 Two encodings, both Hadoop's and both big-endian:
 
@@ -9,8 +9,9 @@ Two encodings, both Hadoop's and both big-endian:
 Hudi writes DYNAMIC_V0 sized for 60,000 keys, 430 KB of text in each file. We write SIMPLE, sized
 for the keys there are, which its readers take as well, and DYNAMIC_V0 for a file whose keys come in
 batches: to size one row for all of them, all would have to be held in memory. A filter never denies
-a key that was put into it: a wrong "no" would duplicate the key. Only Hudi's writers use a filter;
-pyhudi finds records by their buckets.
+a key that was put into it: a wrong "no" would duplicate the key. Only Hudi's writers use the filter
+of a base file; pyhudi finds records by their buckets. It has filters of its own for what a write
+has announced (`storage.objects.marker_filters`), in the SIMPLE form.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 import base64
 import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Self
 
@@ -26,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pyhudi.errors import CorruptTableError
 from pyhudi.format.hashing import murmur_groups
 
 _VERSION = -1
@@ -33,6 +35,7 @@ _MURMUR = 1
 _HEADER = struct.Struct(">iibi")
 _DYNAMIC = struct.Struct(">iii")
 _BITS_MAX = 2**31 - 1
+_HASHES_MAX = 100  # of a filter that is read
 
 
 class BloomType(StrEnum):
@@ -59,8 +62,40 @@ class BloomFilter:
     @classmethod
     def of(cls, keys: pa.Array, fpp: float = 1e-9) -> Self:
         """Return a SIMPLE filter of these keys that wrongly says "maybe" with probability fpp."""
-        hashes, bits = _filter_size(len(keys), fpp)
-        return cls(hashes, bits, (_filled(keys, hashes, bits).tobytes(),))
+        return cls.sized(len(keys), fpp).with_keys(keys)
+
+    @classmethod
+    def sized(cls, keys: int, fpp: float) -> Self:
+        """Return an empty SIMPLE filter with room for this many keys."""
+        hashes, bits = _filter_size(keys, fpp)
+        return cls(hashes, bits, (bytes(-(-bits // 8)),))
+
+    def with_keys(self, keys: pa.Array) -> Self:
+        """Return the SIMPLE filter with more keys, which it has room for."""
+        (row,) = self.rows
+        added = _filled(keys, self.hashes, self.bits) | np.frombuffer(row, np.uint8)
+        return replace(self, rows=(added.tobytes(),))
+
+    def joined(self, other: Self | None) -> Self | None:
+        """Return the SIMPLE filter of the keys of both; None if they are not made alike."""
+        if other is None or replace(other, rows=self.rows) != self or len(other.rows) != 1:
+            return None
+        rows = (np.frombuffer(row, np.uint8) for row in (self.rows[0], other.rows[0]))
+        return replace(self, rows=(np.bitwise_or(*rows).tobytes(),))
+
+    def may_have_any(self, keys: pa.Array) -> bool:
+        """True if one of the keys may be present."""
+        rows = [np.unpackbits(np.frombuffer(r, np.uint8), bitorder="little") for r in self.rows]
+        for group in murmur_groups(keys):
+            seeds = np.zeros(len(group.rows), np.int32)
+            found = np.ones((len(rows), len(group.rows)), np.bool_)
+            for _ in range(self.hashes):
+                seeds = group.hashes(seeds)
+                at = _positions(seeds, self.bits)
+                found &= np.stack([row[at] for row in rows]).astype(np.bool_)
+            if found.any():
+                return True
+        return False
 
 
 class GrowingFilter:
@@ -136,6 +171,28 @@ def encode_bloom_filter(bloom: BloomFilter) -> bytes:
         return header + bloom.rows[0]
     size = _DYNAMIC.pack(bloom.keys_per_row, bloom.keys_in_last_row, len(bloom.rows))
     return header + size + b"".join(header + row for row in bloom.rows)
+
+
+def decode_bloom_filter(data: bytes, path: str | None, *, bytes_max: int) -> BloomFilter:
+    """Return a SIMPLE filter; CorruptTableError if the bytes are none, or too many."""
+    if not _HEADER.size < len(data) <= bytes_max:
+        raise _damaged(f"it has {len(data):,} bytes", path)
+    version, hashes, kind, bits = _HEADER.unpack_from(data)
+    row = data[_HEADER.size :]
+    if version != _VERSION or kind != _MURMUR:
+        raise _damaged("it is of another kind", path)
+    if not 0 < hashes <= _HASHES_MAX or not 0 < bits <= 8 * len(row) or len(row) != -(-bits // 8):
+        raise _damaged(f"{hashes} hashes of {bits} bits do not fit {len(row):,} bytes", path)
+    return BloomFilter(hashes, bits, (row,))
+
+
+def _damaged(why: str, path: str | None) -> CorruptTableError:
+    return CorruptTableError(
+        "a bloom filter cannot be read",
+        why=why,
+        next_step="Look at what it stands for instead",
+        path=path,
+    )
 
 
 def bloom_filter_text(bloom: BloomFilter) -> str:

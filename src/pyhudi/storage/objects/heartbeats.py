@@ -191,6 +191,16 @@ def load_owner(storage: Storage, requested: str) -> str:
     return data.partition(b"\n")[2].decode("utf-8", "replace")
 
 
+def has_recent_sign(clock: StoreClock, timeout_ms: int, *signs: str) -> bool:
+    """True if the last sign is no older than the timeout.
+
+    The store's clock is read first: a process that freezes in between errs towards alive.
+    """
+    now = clock.read_ms()
+    sign = last_sign_ms(clock.storage, *signs)
+    return sign is not None and now - sign <= timeout_ms
+
+
 def last_sign_ms(storage: Storage, *signs: str) -> int | None:
     """Return when the store last dated one of the objects; None if none of them is there."""
     found = (storage.stat(path) for path in signs)
