@@ -141,6 +141,7 @@ _CONFLICTS = pa.schema(
         ("bytes", pa.int64()),
         ("seconds", pa.float64()),
         ("found", pa.string()),
+        ("strategy", pa.string()),
         ("found_after_ms", pa.int64()),
     ]
 )
@@ -538,6 +539,7 @@ def _conflict_row(facts: Mapping[str, Any]) -> dict[str, Any]:
         "bytes": _whole(lost, "bytes"),
         "seconds": float(lost["seconds"]) if isinstance(lost.get("seconds"), float) else None,
         "found": _text(facts, "found"),
+        "strategy": _text(facts, "strategy"),
         "found_after_ms": _whole(facts, "found_after_ms"),
     }
 

@@ -23,6 +23,7 @@ from pyhudi.commit.conflict_report import (
     schema_error,
 )
 from pyhudi.commit.decision_log import DecisionLog
+from pyhudi.commit.early_evidence import Evidence
 from pyhudi.commit.evolution import SchemaEvolution
 from pyhudi.commit.proposals import (
     AlreadyDone,
@@ -79,7 +80,6 @@ from pyhudi.format.timeline.writer_identity import (
 )
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.dual_logs import is_named_by
-from pyhudi.storage.objects.early_evidence import Evidence
 from pyhudi.storage.objects.heartbeats import WriteHeartbeat
 from pyhudi.storage.objects.markers import load_markers, marker_objects
 from pyhudi.storage.objects.write_fence import raise_fence, remove_fence

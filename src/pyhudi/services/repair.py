@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pyhudi.commit import pruning
 from pyhudi.commit.conflict_notes import CONFLICT_FOLDER
 from pyhudi.commit.decision_log import DecisionLog
+from pyhudi.commit.early_evidence import EVIDENCE_FOLDER, owner_of
 from pyhudi.commit.pruning import prune
 from pyhudi.commit.rollback import ROLLED_BACK_ACTIONS, FailedWriteRecovery
 from pyhudi.commit.write_ids import WRITE_ID_FOLDER
@@ -106,6 +107,7 @@ class Repair:
         write_ids = list(self._storage.list(WRITE_ID_FOLDER))
         conflicts = list(self._storage.list(CONFLICT_FOLDER))
         fences = list(self._storage.list(FENCE_FOLDER))
+        evidence = list(self._storage.list(EVIDENCE_FOLDER))
         self._log.forget()
         live = self._log.refresh()
         now = self._log.clock.read_ms()
@@ -126,6 +128,8 @@ class Repair:
         for stat, heartbeat in zip(fences, of_fences, strict=True):
             if heartbeat is None:  # a fence stays as long as the heartbeat
                 self._remove(stat.path)
+        for stat in evidence:
+            self._sweep_evidence(stat, live, now)
         self._remove_older(scratch, now - self._grace_ms)
         self._remove_older(
             [*write_ids, *conflicts], now - max(self._grace_ms, pruning.ENTRIES_KEPT_MS)
@@ -277,6 +281,13 @@ class Repair:
         old = now - stat.modified_ms >= self._grace_ms
         if decided or (old and requested not in live.pending):
             self._remove(heartbeat_path(requested))
+
+    def _sweep_evidence(self, stat: ObjectStat, live: LiveTimeline, now: int) -> None:
+        """Remove a claim or a filter of a write that has ended; what names none when it is old."""
+        owner = owner_of(self._storage, stat.path)
+        is_over = owner is not None and owner not in live.pending
+        if is_over or (owner is None and now - stat.modified_ms >= self._grace_ms):
+            self._remove(stat.path)
 
     def _remove_older(self, stats: Iterable[ObjectStat], before_ms: int) -> None:
         for stat in stats:

@@ -22,6 +22,7 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
+from pyhudi.commit.early_evidence import Evidence
 from pyhudi.commit.proposals import Refused, Rule, refusal_error
 from pyhudi.commit.transaction import Lost, Transaction
 from pyhudi.commit.validation import SchemaConflict
@@ -36,7 +37,6 @@ from pyhudi.session.lock_setting import difference
 from pyhudi.session.open import OpenTable, Overrides
 from pyhudi.session.session import TableSession
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.objects.early_evidence import Evidence
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.write_fence import raise_fence, remove_fence
 from pyhudi.storage.protocol import ObjectStat, Storage

@@ -24,7 +24,7 @@ from pyhudi.format.files.file_names import FileGroupId, MarkerName
 from pyhudi.format.lock.lock_address import ZookeeperAddress
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.storage.locks.zookeeper_lock import ZookeeperLock
-from pyhudi.storage.objects.claims import Claim, Place, claim_path, taken
+from pyhudi.storage.objects.claims import Claim, Place, claim_path, clear_claims, taken
 from pyhudi.storage.objects.marker_filters import MarkerFilters
 from pyhudi.storage.objects.rival_markers import AnnouncedFile
 from pyhudi.storage.protocol import Storage
@@ -55,6 +55,8 @@ class LookingMarkers:
             if met is None and looks.by_task:
                 met = self.check.met(storage, made, group.partition)
             if met is not None:
+                if looks.claims:  # no marker says where it is
+                    clear_claims(storage, requested, [self.check.stance.place(group)])
                 return met
             if looks.filters_first:
                 self.filters.add(storage, requested, self.check.stance.place(group))

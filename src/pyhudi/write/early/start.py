@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from pyhudi.commit.early_evidence import Evidence
 from pyhudi.commit.transaction import Transaction
 from pyhudi.conflict.early_strategies import Looks, looks_of
 from pyhudi.conflict.file_groups import Footprint
@@ -16,7 +17,6 @@ from pyhudi.format.lock.lock_address import ZookeeperAddress
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.session.session import TableSession
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.objects.early_evidence import Evidence
 from pyhudi.world import World, real_world
 from pyhudi.write.complete import rules
 from pyhudi.write.early.announcing import LookingMarkers
