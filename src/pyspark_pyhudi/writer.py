@@ -21,6 +21,7 @@ from pyspark import TaskContext
 from pyspark.sql import datasource as api
 from pyspark.sql.types import StructType
 
+from pyhudi.conflict.early_strategies import by_tasks_alone, looks_of
 from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.hudi_options.write_options import (
@@ -34,6 +35,7 @@ from pyhudi.services.compaction.run import LocalMerge
 from pyhudi.services.inline import InlineUpkeep
 from pyhudi.services.resizing.run import LocalChildren
 from pyhudi.session.session import TableSession
+from pyhudi.settings import Markers, WriteSettings
 from pyhudi.spark.scan import refuse_other_release
 from pyhudi.spark.types import empty_batch
 from pyhudi.storage.objects.write_fence import raise_fence
@@ -98,6 +100,7 @@ class PyhudiWriter(api.DataSourceArrowWriter):
         save = parse_write_options(others)
         if overwrite:
             _refuse_overwriting(address.uri)
+        _warn_of_what_needs_a_driver(save.settings)
         session = ready(opened_table(address, save, schema, real_world()))
         intent = _intent(save.operation, schema, write_id)
         # A repeated save brings the rows that it brought, and the columns may have changed.
@@ -162,6 +165,18 @@ def _upkeep(given: str | None) -> bool:
             " policy is changed with table.alter.upkeep(...)",
         )
     return text == "true"
+
+
+def _warn_of_what_needs_a_driver(settings: WriteSettings) -> None:
+    """Warn once: no process of ours runs beside the tasks of a save."""
+    looks = looks_of(settings.early_detection.strategy)
+    others = [] if settings.markers is Markers.DIRECT else ["its markers are direct"]
+    if looks is not None and not looks.by_task:
+        others.append(f"its tasks look for other writes, by {by_tasks_alone(looks).name!r}")
+    if others:
+        warnings.warn(
+            f"no process runs beside the tasks of a save, so {' and '.join(others)}", stacklevel=3
+        )
 
 
 def _first_refusal(results: Sequence[Written]) -> HudiError | None:

@@ -151,9 +151,6 @@ _MACHINERY: OptionClasses = {
     "hoodie.filesystem.view.*": _NO_SERVER,
     "hoodie.embed.timeline.server": ignored_on("pyhudi has no timeline server"),
     "hoodie.embed.timeline.server.*": _NO_SERVER,
-    "hoodie.write.markers.type": one_of(
-        {("direct",): Honoured("as pyhudi does anyway")}, WithoutEffect("markers are files")
-    ),
     "hoodie.markers.timeline_server_based.*": _NO_SERVER,
     "hoodie.rollback.using.markers": WithoutEffect("pyhudi rolls back by markers, always"),
     "hoodie.consistency.check.*": WithoutEffect("pyhudi needs a store that is consistent"),
@@ -170,8 +167,6 @@ _MACHINERY: OptionClasses = {
         {(_BUCKET_CONFLICTS,): Honoured("as pyhudi does unless the table says otherwise")},
         Refused("all writers must agree; `create_table(conflict_strategy=...)` records it"),
     ),
-    "hoodie.write.concurrency.early.conflict.*": WithoutEffect("a save is checked when it ends"),
-    "hoodie.write.concurrency.async.conflict.*": WithoutEffect("a save is checked when it ends"),
     "hoodie.auto.adjust.lock.configs": ignored_on("pyhudi adjusts no options"),
     **same(
         [

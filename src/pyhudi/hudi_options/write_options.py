@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from pyhudi.errors import InvalidRequestError, TableNotFoundError
 from pyhudi.format.lock.lock_address import OPTION_PREFIXES, LockAddress, parse_lock_address
@@ -47,10 +47,10 @@ from pyhudi.format.table.table_config import (
 )
 from pyhudi.hudi_options import write_table as names
 from pyhudi.hudi_options.classes import refused_option, require_known
+from pyhudi.hudi_options.early_options import parse_early_options
+from pyhudi.hudi_options.option_texts import agreed, flag, number
 from pyhudi.hudi_options.resize_options import parse_resize_options
 from pyhudi.settings import FailedWrites, LogBlockFormat, SchemaMode, WriteSettings
-
-_T = TypeVar("_T")
 
 #: How a save chooses a schema mode, for advice.
 MODE_WORDS: Final[Mapping[SchemaMode, str]] = {
@@ -58,7 +58,6 @@ MODE_WORDS: Final[Mapping[SchemaMode, str]] = {
     SchemaMode.ADD: f'A save without option("{names.MERGE_SCHEMA}", "false")',
     SchemaMode.MERGE: f'option("{names.MERGE_SCHEMA}", "true")',
 }
-_DIGITS_MAX = 18
 
 
 class Operation(StrEnum):
@@ -257,19 +256,19 @@ def _asked_table(given: Mapping[str, str]) -> AskedTable:
         "partition_by": _columns,
         "ordering": _columns,
         "bucket_engine": _bucket_engine,
-        "bucket_count": _number,
-        "bucket_min": _number,
-        "bucket_max": _number,
+        "bucket_count": number,
+        "bucket_min": number,
+        "bucket_max": number,
         "hash_fields": _columns,
-        "hive_style": _flag,
-        "url_encode": _flag,
+        "hive_style": flag,
+        "url_encode": flag,
         "merge_mode": lambda _, text: _MERGE_MODES[text.lower()],
         "concurrency": lambda _, text: _CONCURRENCY_MODES.get(text.lower()),
         "lock": lambda _, text: _LOCKS.get(text.lower()),
         "key_generator": _key_generator,
     }
     asked = AskedTable(
-        **{part: _agreed(given, _SPELLINGS[part], parse) for part, parse in parsers.items()},
+        **{part: agreed(given, _SPELLINGS[part], parse) for part, parse in parsers.items()},
         lock_options={name: given[name] for name in names.LOCK_ADDRESS if name in given} or None,
     )
     try:
@@ -279,24 +278,6 @@ def _asked_table(given: Mapping[str, str]) -> AskedTable:
         part = next(part for part in parts if getattr(asked, part) is not None)
         raise refused_option(_SPELLINGS[part][0], str(getattr(asked, part)), error.why) from None
     return asked
-
-
-def _agreed(
-    given: Mapping[str, str], spellings: Sequence[str], parse: Callable[[str, str], _T]
-) -> _T | None:
-    """Return the value of the options of one meaning; None if none is set."""
-    found = {name: parse(name, given[name].strip()) for name in spellings if name in given}
-    if not found:
-        return None
-    first, *others = found
-    for other in others:
-        if found[other] != found[first]:
-            raise InvalidRequestError(
-                f"options {first}={given[first]!r} and {other}={given[other]!r} contradict",
-                why="they are two names of the same thing",
-                next_step="Leave one out",
-            )
-    return found[first]
 
 
 def _found_table(config: TableConfig) -> dict[str, Any]:
@@ -359,13 +340,14 @@ def _shown(value: object) -> str:
 
 def _settings(given: Mapping[str, str]) -> WriteSettings:
     chosen: dict[str, Any] = {
-        "log_block_format": _agreed(
+        "log_block_format": agreed(
             given, names.BLOCK_FORMAT, lambda _, text: LogBlockFormat(text.lower())
         ),
-        "failed_writes": _agreed(
+        "failed_writes": agreed(
             given, names.FAILED_WRITES, lambda _, text: FailedWrites(text.lower())
         ),
         "schema_mode": _schema_mode(given),
+        **parse_early_options(given),
     }
     numbers = {
         "log_file_bytes_max": names.LOG_BYTES_MAX,
@@ -375,7 +357,7 @@ def _settings(given: Mapping[str, str]) -> WriteSettings:
         "lock_wait_ms": names.LOCK_WAIT,
     }
     for setting, spellings in numbers.items():
-        value = _agreed(given, spellings, _number)
+        value = agreed(given, spellings, number)
         if value is not None:
             _check_setting(setting, value, spellings[0])
             chosen[setting] = value
@@ -385,10 +367,10 @@ def _settings(given: Mapping[str, str]) -> WriteSettings:
 def _schema_mode(given: Mapping[str, str]) -> SchemaMode:
     """Return what rows may change; see the head of this module."""
     merge = names.MERGE_SCHEMA
-    filling = [n for n in names.FILL_MISSING if n in given and _flag(n, given[n].strip())]
+    filling = [n for n in names.FILL_MISSING if n in given and flag(n, given[n].strip())]
     if merge not in given:
         return SchemaMode.MERGE if filling else SchemaMode.ADD
-    if _flag(merge, given[merge].strip()):
+    if flag(merge, given[merge].strip()):
         return SchemaMode.MERGE
     if filling:
         raise InvalidRequestError(
@@ -450,18 +432,6 @@ def _bucket_engine(_: str, text: str) -> str:
     return ENGINES[text.upper()]
 
 
-def _number(option: str, text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > _DIGITS_MAX:
-        raise refused_option(option, text, "it is a whole number")
-    return int(text)
-
-
-def _flag(option: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise refused_option(option, text, "it is true or false")
-    return text.lower() == "true"
-
-
 def _table_type(option: str, text: str) -> TableType:
     try:
         return TableType(text.upper())
@@ -470,7 +440,7 @@ def _table_type(option: str, text: str) -> TableType:
 
 
 def _version(option: str, text: str) -> int:
-    version = _number(option, text)
+    version = number(option, text)
     if version not in READABLE_VERSIONS:
         raise refused_option(option, text, "pyhudi writes tables of versions 8 and 9")
     return version

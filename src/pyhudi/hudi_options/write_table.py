@@ -23,6 +23,7 @@ from pyhudi.hudi_options.classes import (
     same,
     switch,
 )
+from pyhudi.hudi_options.early_options import EARLY_CLASSES
 from pyhudi.hudi_options.ignored import BY_POLICY, IGNORED_CLASSES, LEFT, NO_LOG_COMPACTION
 from pyhudi.hudi_options.resize_options import RESIZE_OPTIONS
 
@@ -271,6 +272,7 @@ _SETTINGS: OptionClasses = {
         ),
     ),
     **same((*CONFLICT_RETRIES, *LOCK_WAIT), _SETTING),
+    **EARLY_CLASSES,
 }
 
 _ONE_BASE_FORMAT = one_of({("parquet",): _AS_TABLE}, Refused("pyhudi writes parquet files"))
