@@ -1,7 +1,9 @@
 """Run by `test_connect_writes.py` in a process of its own: Connect and classic do not mix.
 
-Usage: connect_write.py TABLE STEPS, where the steps are JSON, [verb, source, options] each. Prints
-a line for each: the class of the session's module, and the rows that the local engine reads then.
+Usage: connect_write.py TABLE STEPS [STRATEGY], where the steps are JSON, [verb, source, options]
+each, and the strategy is one of early detection. Prints a line for each: the class of the session's
+module, and the rows that the local engine reads then. With a strategy, a write that yields prints
+its facts instead, and ends the run.
 """
 
 from __future__ import annotations
@@ -15,18 +17,23 @@ from pyspark.sql import SparkSession
 import pyhudi
 
 
-def main(path: str, steps: list[list[Any]]) -> None:
+def main(path: str, steps: list[list[Any]], strategy: str | None = None) -> None:
     builder = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2")
     spark = builder.getOrCreate()
-    table = pyhudi.open_table(path)
+    early = pyhudi.EarlyDetection(strategy=strategy)
+    table = pyhudi.open_table(path, write_settings=pyhudi.WriteSettings(early_detection=early))
     for verb, source, options in steps:
         if isinstance(source, dict):
             source = spark.createDataFrame(list(map(tuple, source["rows"])), source["columns"])
-        getattr(table, verb)(source, **options)
+        try:
+            getattr(table, verb)(source, **options)
+        except pyhudi.EarlyConflictError as error:
+            print(json.dumps([type(spark).__module__, error.facts]))
+            break
         rows = table.read().to_arrow().to_pylist()
         print(json.dumps([type(spark).__module__, [list(row.values()) for row in rows]]))
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.argv[2]))
+    main(sys.argv[1], json.loads(sys.argv[2]), *sys.argv[3:])

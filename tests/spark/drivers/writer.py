@@ -42,8 +42,11 @@ class Commands:
         source: Any,
         options: dict[str, Any] | None = None,
         settings: dict[str, Any] | None = None,
+        strategy: str | None = None,
     ) -> dict[str, Any]:
-        opened = pyhudi.open_table(table, write_settings=pyhudi.WriteSettings(**settings or {}))
+        early = pyhudi.EarlyDetection(strategy=strategy, period_ms=300)
+        chosen = pyhudi.WriteSettings(early_detection=early, **settings or {})
+        opened = pyhudi.open_table(table, write_settings=chosen)
         is_fickle = isinstance(source, dict) and "versions" in source
         # Behind a shuffle all attempts of a task would get the rows that were computed first.
         estimate = (lambda frame: 0.0) if is_fickle else placing.estimated_bytes
@@ -87,7 +90,8 @@ def _serve(commands: Commands) -> None:
         try:
             found = run(**arguments)
         except Exception as error:
-            found = {"error": type(error).__name__, "text": str(error)}
+            facts = getattr(error, "facts", None)
+            found = {"error": type(error).__name__, "text": str(error), "facts": facts}
         with turn:
             print(json.dumps([number, found]), flush=True)
 

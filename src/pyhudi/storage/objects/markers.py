@@ -33,7 +33,7 @@ def load_markers(
     `listed` is the listing of its marker folder, if known.
     """
     stats = marker_stats(storage, requested) if listed is None else listed
-    found = {marker for stat in stats for marker in markers_in(storage, requested, stat)}
+    found = {marker for stat in stats for marker in _markers_in(storage, requested, stat)}
     return tuple(sorted(found, key=lambda marker: marker.path))
 
 
@@ -59,7 +59,7 @@ def load_announced(storage: Storage, requested: str) -> Announced:
     damage = None
     for stat in marker_stats(storage, requested):
         try:
-            found = markers_in(storage, requested, stat)
+            found = _markers_in(storage, requested, stat)
         except FileNotFoundError:
             continue  # the instant has ended since
         except CorruptTableError as error:
@@ -70,7 +70,7 @@ def load_announced(storage: Storage, requested: str) -> Announced:
     return Announced(since_ms, damage)
 
 
-def markers_in(storage: Storage, requested: str, stat: ObjectStat) -> tuple[MarkerName, ...]:
+def _markers_in(storage: Storage, requested: str, stat: ObjectStat) -> tuple[MarkerName, ...]:
     """Return the marker that an object of the marker folder is, or those that it lists."""
     relative = stat.path[len(marker_folder(InstantTime(requested))) + 1 :]
     if is_marker_list(relative):

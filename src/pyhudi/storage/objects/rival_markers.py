@@ -3,38 +3,45 @@
 Markers are objects of their own, lines of lists, or both in one folder, as the writer made them.
 A list is read again only if it has changed. One that is damaged, half-written or too long counts
 as empty, and is read again at the next look; a rollback refuses it (`storage.objects.markers`).
+
+A write may have a hundred thousand markers, so each name is parsed once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
 
 from pyhudi.errors import HudiError
-from pyhudi.format.files.file_names import FileGroupId, MarkerName
+from pyhudi.format.files.file_names import BaseFileName, FileGroupId, IoType, parse_data_file
 from pyhudi.format.timeline.instant import InstantTime
-from pyhudi.format.timeline.markers import MARKER_ROOT, is_marker_list, marker_folder
-from pyhudi.storage.objects.markers import markers_in
+from pyhudi.format.timeline.markers import is_marker_list, marker_folder
+from pyhudi.storage.objects.markers import MARKER_LIST_BYTES_MAX
 from pyhudi.storage.protocol import ObjectStat, Storage
 
 _Version: TypeAlias = tuple[str | None, int, int]
+#: A partition and a bucket or a file group: by what two writes meet.
+Place: TypeAlias = tuple[str, str]
+
+_IO_TYPES = frozenset(io_type.value for io_type in IoType)
 
 
-@dataclass(frozen=True, slots=True)
-class AnnouncedFile:
+class AnnouncedFile(NamedTuple):
     """A data file that an instant has announced."""
 
-    marker: MarkerName
+    path: str
     group: FileGroupId
+    place: Place
+    is_base: bool
     since_ms: int  # by the store's clock; of a list, when it was last written
 
 
 class RivalMarkers:
     """The markers of other instants, as far as they can be read."""
 
-    def __init__(self) -> None:
-        self._lists: dict[str, tuple[_Version, tuple[tuple[MarkerName, FileGroupId], ...]]] = {}
+    def __init__(self, place: Callable[[FileGroupId], Place]) -> None:
+        self._place = place
+        self._lists: dict[str, tuple[_Version, list[AnnouncedFile]]] = {}
 
     def in_partition(
         self, storage: Storage, requested: str, partition: str
@@ -43,9 +50,12 @@ class RivalMarkers:
         root = marker_folder(InstantTime(requested))
         folder = storage.list_folder(root)
         objects = folder.objects
-        if partition and f"{root}/{partition.partition('/')[0]}" in map(_bare, folder.folders):
+        first = partition.partition("/")[0]
+        if partition and any(each.rstrip("/") == f"{root}/{first}" for each in folder.folders):
             objects += storage.list_folder(f"{root}/{partition}").objects
-        yield from (f for f in self._files(storage, requested, objects) if _lies_in(f, partition))
+        for file in self._files(storage, requested, objects):
+            if file.group.partition == partition:
+                yield file
 
     def everywhere(self, storage: Storage, requested: str) -> Iterator[AnnouncedFile]:
         """Yield the files of all partitions."""
@@ -55,43 +65,42 @@ class RivalMarkers:
     def _files(
         self, storage: Storage, requested: str, objects: tuple[ObjectStat, ...]
     ) -> Iterator[AnnouncedFile]:
-        start = len(MARKER_ROOT) + 1 + len(requested) + 1
+        start = len(marker_folder(InstantTime(requested))) + 1
         for stat in objects:
-            found = (
-                self._listed(storage, requested, stat)
-                if is_marker_list(stat.path[start:])
-                else _read(storage, requested, stat)
-            )
-            for marker, group in found or ():
-                yield AnnouncedFile(marker, group, stat.modified_ms)
+            name = stat.path[start:]
+            if is_marker_list(name):
+                yield from self._listed(storage, requested, stat)
+            elif (file := self._parsed(name, requested, stat.modified_ms)) is not None:
+                yield file
 
-    def _listed(
-        self, storage: Storage, requested: str, stat: ObjectStat
-    ) -> tuple[tuple[MarkerName, FileGroupId], ...]:
+    def _listed(self, storage: Storage, requested: str, stat: ObjectStat) -> list[AnnouncedFile]:
         version = stat.etag, stat.size, stat.modified_ms
         known = self._lists.get(stat.path)
         if known is not None and known[0] == version:
             return known[1]
-        found = _read(storage, requested, stat)
-        if found is not None:
-            self._lists[stat.path] = version, found
-        return found or ()
+        if stat.size > MARKER_LIST_BYTES_MAX:
+            return []
+        try:
+            text = storage.read(stat.path, 0, MARKER_LIST_BYTES_MAX).decode()
+        except (HudiError, OSError, UnicodeDecodeError):  # its instant may have ended meanwhile
+            return []
+        lines = (line.rstrip("\r") for line in text.split("\n") if line.strip())
+        found = [self._parsed(line, requested, stat.modified_ms) for line in lines]
+        files = [file for file in found if file is not None]
+        if len(files) < len(found):
+            return []
+        self._lists[stat.path] = version, files
+        return files
 
-
-def _read(
-    storage: Storage, requested: str, stat: ObjectStat
-) -> tuple[tuple[MarkerName, FileGroupId], ...] | None:
-    """Return the markers in an object of the marker folder; None if it cannot be read."""
-    try:
-        found = markers_in(storage, requested, stat)
-    except (HudiError, OSError):  # its instant may have ended since it was listed
-        return None
-    return tuple((marker, marker.file_group) for marker in found)
-
-
-def _lies_in(file: AnnouncedFile, partition: str) -> bool:
-    return file.group.partition == partition
-
-
-def _bare(folder: str) -> str:
-    return folder.rstrip("/")
+    def _parsed(self, name: str, requested: str, since_ms: int) -> AnnouncedFile | None:
+        """Return the file that a marker names; None for what is no marker of this instant."""
+        path, _, io_type = name.rpartition(".marker.")
+        partition, _, name = path.rpartition("/")
+        file = parse_data_file(name) if io_type in _IO_TYPES else None
+        if file is None:
+            return None
+        is_base = isinstance(file, BaseFileName)
+        if is_base and file.requested != requested:  # a log may be named by another instant
+            return None
+        group = FileGroupId(partition, file.file_id)
+        return AnnouncedFile(path, group, self._place(group), is_base, since_ms)

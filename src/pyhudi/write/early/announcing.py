@@ -73,7 +73,8 @@ class LookingMarkers:
             rival = next((r for r in check.rivals if r.requested == claim.requested), None)
             if rival is None or stance.place(theirs) != place or check.is_silent(rival):
                 return Place.OVER
-            file = AnnouncedFile(claim.marker, theirs, since_ms)
+            path, is_base = claim.marker.data_file, claim.marker.is_of_base
+            file = AnnouncedFile(path, theirs, place, is_base, since_ms)
             if (met := check.judged(storage, stance.own(made), rival, [file])) is not None:
                 found.append(met)
                 return Place.AHEAD

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 from pyhudi.commit.concurrent import SEED_KEY
 from pyhudi.commit.validation import Checks, own_write
@@ -28,15 +27,13 @@ from pyhudi.format.timeline.writer_identity import parse_writer
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import has_recent_sign, heartbeat_path
 from pyhudi.storage.objects.marker_filters import RivalFilters
-from pyhudi.storage.objects.rival_markers import AnnouncedFile, RivalMarkers
+from pyhudi.storage.objects.rival_markers import AnnouncedFile, Place, RivalMarkers
 from pyhudi.storage.objects.store_clock import StoreClock
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.world import World
 from pyhudi.write.early.rivals import Rival
 from pyhudi.write.intent import PartitionScope
-
-Place: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +65,11 @@ class Stance:
         return Footprint(made.bases, made.bases) if self.is_blind else made
 
 
-class _Seen:
+class Seen:
     """What one process knows of the rivals from earlier looks."""
 
-    def __init__(self) -> None:
-        self.markers = RivalMarkers()
+    def __init__(self, stance: Stance) -> None:
+        self.markers = RivalMarkers(stance.place)
         self.filters = RivalFilters()
         self.writers: dict[str, tuple[int, bool]] = {}  # priority, and whether it is a seed
         self.silent_until: dict[str, int] = {}  # found dead, and not asked again before this
@@ -87,11 +84,11 @@ class EarlyCheck:
     rivals: tuple[Rival, ...]
     timeout_ms: int  # a rival without a sign of life for longer is dead
     world: Callable[[], World]  # of the process that looks
-    seen: _Seen = field(default_factory=_Seen, compare=False)
+    seen: Seen = field(compare=False)
 
     def elsewhere(self, world: Callable[[], World]) -> EarlyCheck:
         """Return the check for another thread."""
-        return replace(self, seen=_Seen(), world=world)
+        return replace(self, seen=Seen(self.stance), world=world)
 
     def met(self, storage: Storage, made: Footprint, partition: str | None = None) -> Met | None:
         """Return the conflict because of which the write yields, which has files in these groups.
@@ -130,7 +127,7 @@ class EarlyCheck:
                 if partition is None
                 else seen.markers.in_partition(storage, rival.requested, partition)
             )
-            return [f for f in files if place(f.group) in places or replaced(f.group.partition)]
+            return [f for f in files if f.place in places or replaced(f.group.partition)]
         except (HudiError, OSError):
             return []
 
@@ -169,7 +166,7 @@ class EarlyCheck:
 
     def _met(self, found: Conflict, files: Iterable[AnnouncedFile], now_ms: int | None) -> Met:
         wanted = self.stance.place(found.group)
-        file = next((f for f in files if self.stance.place(f.group) == wanted), None)
+        file = next((f for f in files if f.place == wanted), None)
         since_ms = None if file is None or now_ms is None else file.since_ms
         return Met(
             found.other.requested,
@@ -177,7 +174,7 @@ class EarlyCheck:
             found.rule,
             found.group,
             found.other.priority,
-            "" if file is None else file.marker.data_file,
+            "" if file is None else file.path,
             None if since_ms is None or now_ms is None else max(0, now_ms - since_ms),
             self.looks.name,
         )
@@ -217,6 +214,6 @@ class EarlyCheck:
 
 def _other(rival: Rival, files: Iterable[AnnouncedFile]) -> OtherWrite:
     groups = frozenset(file.group for file in files)
-    bases = frozenset(file.group for file in files if file.marker.is_of_base)
+    bases = frozenset(file.group for file in files if file.is_base)
     all_groups = None if rival.groups is None else rival.groups | groups
     return OtherWrite(rival.requested, None, all_groups, rival.kind, removals=bases)

@@ -20,7 +20,7 @@ from pyhudi.settings import WriteSettings
 from pyhudi.world import World, real_world
 from pyhudi.write.complete import rules
 from pyhudi.write.early.announcing import LookingMarkers
-from pyhudi.write.early.check import EarlyCheck, Stance
+from pyhudi.write.early.check import EarlyCheck, Seen, Stance
 from pyhudi.write.early.rivals import rivals_at_begin
 from pyhudi.write.files.announcing import Announcing
 from pyhudi.write.intent import WriteIntent
@@ -55,6 +55,7 @@ def early_check(
         rivals,
         settings.heartbeat_timeout_ms,
         real_world if are_sent else _always(world),
+        Seen(stance),
     )
     transaction.leaves(_evidence(check))
     return check
