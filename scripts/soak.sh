@@ -44,6 +44,8 @@ echo "soak: 1,000 reads and polls beside eight writers that are killed"
 PYHUDI_READS=${PYHUDI_READS:-1000} "$bin/pytest" -q -s -o timeout=36000 tests/processes/test_readers.py
 echo "soak: processes that add columns, of which one is killed"
 PYHUDI_EVOLUTIONS=${PYHUDI_EVOLUTIONS:-50} "$bin/pytest" -q -o timeout=36000 tests/processes/test_evolution.py
+echo "soak: processes with each strategy of early detection"
+PYHUDI_EARLY_CASES=all "$bin/pytest" -q -o timeout=36000 tests/processes/test_early_detection.py
 echo "soak: a million rows in a table that sizes itself"
 PYHUDI_SIZED_ROWS=${PYHUDI_SIZED_ROWS:-1000000} "$bin/pytest" -q -o timeout=36000 tests/processes/test_self_sizing.py
 for store in local moto versitygw; do

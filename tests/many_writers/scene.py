@@ -109,6 +109,11 @@ class HeldWrite:
             assert self._ours.acquire(timeout=_PATIENCE_S), "the write does not go on"
         return self
 
+    @property
+    def is_over(self) -> bool:
+        """True if it has ended, in whichever way."""
+        return self._is_over
+
     def finish(self) -> WriteResult:
         """Let it end; its result, or its error."""
         self.run_to(Stop.NEVER)
