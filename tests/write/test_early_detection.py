@@ -20,12 +20,21 @@ from opened_tables import table_on
 from pyhudi.api.table import Table
 from pyhudi.commit.concurrent import SEED_KEY
 from pyhudi.commit.early_evidence import EVIDENCE_FOLDER
-from pyhudi.format.files.file_names import group_of_path
+from pyhudi.commit.validation import Checks
+from pyhudi.conflict.early_strategies import STRATEGIES
+from pyhudi.format.files.file_names import IoType, MarkerName, group_of_path
+from pyhudi.format.lock.lock_address import ZookeeperAddress
 from pyhudi.format.timeline.commit_metadata import decode_inflight_commit
-from pyhudi.settings import EARLY_STRATEGIES, EarlyDetection
+from pyhudi.format.timeline.instant import InstantTime
+from pyhudi.format.timeline.markers import marker_path
+from pyhudi.settings import EARLY_STRATEGIES, EarlyDetection, WriteSettings
 from pyhudi.storage.objects.claims import CLAIM_BYTES_MAX, CLAIM_FOLDER, Claim
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.marker_filters import FILTER_FOLDER
+from pyhudi.write.early import announcing
+from pyhudi.write.early.announcing import LookingMarkers
+from pyhudi.write.early.check import EarlyCheck, Seen, Stance
+from pyhudi.write.files.announcing import DIRECT, Stored
 
 BUCKETS = 4
 KEYS = [f"k{n}" for n in range(16)]
@@ -457,6 +466,45 @@ def test_claims_and_filters_of_dead_writers_are_swept() -> None:
     assert len(dead) == 2
     with pytest.raises(pyhudi.ConflictError):
         other.finish()
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+def test_zookeepers_lock_is_held_until_the_marker_is_there(
+    monkeypatch: pytest.MonkeyPatch, is_down: bool
+) -> None:
+    scene = made("cow")
+    storage = FaultyStorage(scene.storage)
+    held: list[str] = []
+    when: list[list[str]] = []
+
+    class Played:
+        def __init__(self, storage: object, world: object, address: ZookeeperAddress) -> None:
+            self._path = address.path
+
+        def acquire(self, wait_ms: int) -> Played:
+            if is_down:
+                raise pyhudi.UnavailableError("no answer", why="a test", next_step="go on")
+            held.append(self._path)
+            return self
+
+        def release(self) -> None:
+            when.append([call.path for call in storage.trace])
+            held.clear()
+
+    monkeypatch.setattr(announcing, "ZookeeperLock", Played)
+    requested = InstantTime("20260102030405678")
+    stance = Stance(requested, Checks(is_checked=True), None, WriteSettings(), False, False)
+    looks, world = STRATEGIES["transaction_direct"], scene.world("ours")
+    check = EarlyCheck(looks, stance, (), 1, lambda: world, Seen(stance))
+    address = ZookeeperAddress(url="zk:2181", base_path="/locks", lock_key="t")
+    marker = MarkerName(f"mo/00000001-a-0_0-0-0_{requested}.parquet", IoType.CREATE)
+    markers = LookingMarkers(check, DIRECT, address)
+    assert markers.announce(storage, requested, marker) == Stored()
+    assert len(when) == (not is_down)
+    for calls in when:
+        assert calls[-1] == marker_path(requested, marker)
+    assert len(paths(scene, CLAIM_FOLDER)) == 1
+    assert held == []
 
 
 # ---- filters
