@@ -33,8 +33,8 @@ from pyhudi.conflict.rules import (
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.conflict_strategy import Strategy
 
-#: A completion later than any.
-_LATEST: Final = "9" * 17
+#: Later than every instant that has begun.
+LATEST: Final = "9" * 17
 #: Plans of table services that are judged as pending ones.
 _PLANS: Final = (WriteKind.CLUSTERING, WriteKind.COMPACTION, WriteKind.LOG_COMPACTION)
 
@@ -47,7 +47,7 @@ def announced_conflict(own: OwnWrite, rival: OtherWrite, strategy: Strategy) -> 
     if rival.requested >= own.requested or rival.priority < own.priority:
         return None
     is_plan = rival.kind in _PLANS
-    seen = rival if is_plan else replace(rival, completed=_LATEST)
+    seen = rival if is_plan else replace(rival, completed=LATEST)
     found = first_conflict(own, [seen], strategy)
     if found is None or (not is_plan and found.retry is not Retry.WRITE):
         return None

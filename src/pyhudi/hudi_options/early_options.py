@@ -35,6 +35,7 @@ THREADS: Final = ("hoodie.markers.timeline_server_based.batch.num_threads",)
 BATCH: Final = ("hoodie.markers.timeline_server_based.batch.interval_ms",)
 PORT: Final = ("hoodie.embed.timeline.server.port",)
 
+_SERVER = "org.apache.hudi.timeline.service.handlers.marker."
 _MARKERS = {"direct": Markers.DIRECT, "timeline_server_based": Markers.SERVER}
 #: The classes of each strategy: Hudi's, if it has it, and the RFC's.
 STRATEGY_CLASSES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -48,7 +49,7 @@ STRATEGY_CLASSES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "bloom_direct": ("BloomDirectMarkerBasedEarlyConflictDetectionStrategy",),
     "async_server": (
-        "org.apache.hudi.timeline.service.handlers.marker.AsyncTimelineServerBasedDetectionStrategy",
+        f"{_SERVER}AsyncTimelineServerBasedDetectionStrategy",
         "AsyncTimelineMarkerEarlyConflictDetectionStrategy",
     ),
     "bloom_async_server": ("BloomAsyncTimelineMarkerEarlyConflictDetectionStrategy",),

@@ -42,6 +42,7 @@ from pyhudi.spark.write_task import (
 from pyhudi.storage.objects.progress import JobProgress, clear_progress
 from pyhudi.storage.objects.write_fence import load_reason, raise_fence
 from pyhudi.version import __version__
+from pyhudi.write.files.announcing import MetRivalError
 from pyhudi.write.files.spec import WriteOverError, WriteSpec
 from pyhudi.write.intent import Reads, WriteIntent
 from pyhudi.write.plan import WritePlan
@@ -123,7 +124,10 @@ class SparkExecutor:
         """Return why a task refused its rows, if the job was stopped because of that."""
         try:
             reason = load_reason(self._storage, requested)
-            return decode_refusal(reason.decode()) if reason else None
+            refusal = decode_refusal(reason.decode()) if reason else None
+            if isinstance(refusal, MetRivalError):
+                _ = refusal.met  # what is in storage may be anything
+            return refusal
         except (HudiError, ValueError, KeyError, TypeError, AttributeError):
             return None  # the job's own error is reported
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import Final, Self
 
-from pyhudi.errors import InvalidRequestError
+from pyhudi.errors import InvalidRequestError, UnavailableError
 from pyhudi.format.files.file_names import MarkerName
 from pyhudi.format.timeline.instant import is_instant_time
 from pyhudi.storage.protocol import Storage
@@ -73,7 +73,7 @@ def taken(
     claim changes all the time.
     """
     for _ in range(_ATTEMPTS_MAX):
-        if storage.create(path, own.encode()):
+        if _is_created(storage, path, own):
             return None
         stat = storage.stat(path)
         if stat is None:
@@ -90,9 +90,18 @@ def taken(
     return None
 
 
+def _is_created(storage: Storage, path: str, own: Claim) -> bool:
+    try:
+        return storage.create(path, own.encode())
+    except UnavailableError:  # S3's answer when two create at once, and the outcome is open
+        return False
+
+
 def _is_replaced(storage: Storage, path: str, own: Claim, etag: str | None) -> bool:
     try:
         return etag is not None and storage.replace(path, own.encode(), etag=etag) is not None
+    except UnavailableError:
+        return False  # the next attempt shows it
     except InvalidRequestError:  # a store that cannot replace: the last writer has it
         storage.write(path, own.encode())
         return True

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from hashlib import blake2b
+from itertools import islice
 from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from pyhudi.errors import CorruptTableError
+from pyhudi.errors import CorruptTableError, InvalidRequestError
 from pyhudi.format.files.bloom_filter import (
     BloomFilter,
     decode_bloom_filter,
@@ -27,14 +28,14 @@ from pyhudi.format.timeline.instant import is_instant_time
 from pyhudi.storage.protocol import ObjectStat, Storage
 
 FILTER_FOLDER: Final = ".hoodie/.pyhudi/early/filters"
-#: Of one filter; those that are written have 2 KB.
+#: Of one filter; those that are written have 1 KB.
 FILTER_BYTES_MAX: Final = 1 << 16
-FILTERS_MAX: Final = 10_000  # of one write; from there on the markers are read
+FILTERS_MAX: Final = 1_000  # of one write; from there on the markers are read
 #: At every such number of looks the markers are read, whatever the filters say.
 TRUSTED_LOOKS: Final = 6
 
 _PLACES_MAX: Final = 512  # in one filter; then the next one begins
-_FPP: Final = 1e-6
+_FPP: Final = 1e-3
 _ATTEMPTS_MAX: Final = 4
 
 _Version: TypeAlias = tuple[str | None, int, int]
@@ -57,6 +58,7 @@ class MarkerFilters:
     def __init__(self) -> None:
         self._added: set[Place] = set()
         self._path = ""
+        self._etag: str | None = None  # of the filter as this task stored it last
         self._filter = BloomFilter.sized(0, _FPP)
         self._room = 0
 
@@ -69,6 +71,7 @@ class MarkerFilters:
             name = blake2b("/".join(place).encode(), digest_size=8).hexdigest()
             self._path = f"{filter_folder(requested)}/{name}"
             self._filter, self._room = BloomFilter.sized(_PLACES_MAX, _FPP), _PLACES_MAX
+            self._etag = None
         self._filter = self._filter.with_keys(_keys(new))
         self._store(storage)
         self._added.update(new)
@@ -77,16 +80,22 @@ class MarkerFilters:
     def _store(self, storage: Storage) -> None:
         """Store the filter, with what another attempt of the task has put into it."""
         for _ in range(_ATTEMPTS_MAX):
-            if storage.create(self._path, encode_bloom_filter(self._filter)):
-                return
-            stat = storage.stat(self._path)
-            if stat is None or stat.etag is None:
-                continue
-            joined = self._filter.joined(_load(storage, stat))
-            if joined is None:
+            if self._etag is None:
+                if storage.create(self._path, encode_bloom_filter(self._filter)):
+                    return
+                stat = storage.stat(self._path)
+                if stat is None or stat.etag is None:
+                    continue
+                joined = self._filter.joined(_load(storage, stat))
+                if joined is None:
+                    break
+                self._filter, self._etag = joined, stat.etag
+            data = encode_bloom_filter(self._filter)
+            try:
+                self._etag = storage.replace(self._path, data, etag=self._etag)
+            except InvalidRequestError:  # a store that cannot replace
                 break
-            self._filter = joined
-            if storage.replace(self._path, encode_bloom_filter(joined), etag=stat.etag):
+            if self._etag is not None:
                 return
         # It is damaged, or attempts replace each other's filter all the time. An empty one says
         # nothing, and stays.
@@ -105,7 +114,7 @@ class RivalFilters:
         looks = self._looks[requested] = self._looks.get(requested, 0) + 1
         if looks % TRUSTED_LOOKS == 0:
             return False
-        stats = list(storage.list(filter_folder(requested)))
+        stats = list(islice(storage.list(filter_folder(requested)), FILTERS_MAX + 1))
         if not stats or len(stats) > FILTERS_MAX:
             return False
         keys = _keys(places)

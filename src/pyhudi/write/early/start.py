@@ -1,7 +1,7 @@
 """From the settings to the looks of one attempt of a write: who looks, and what is left in storage.
 
-A write looks for no rivals if it began alone, if no strategy is set, or if a conflict costs it
-little because its rows can be read from its own files.
+A write looks for no rivals if it began alone, if no strategy is set, if it cannot lose, or if a
+conflict costs it little because its rows can be read from its own files.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pyhudi.commit.transaction import Transaction
 from pyhudi.conflict.early_strategies import Looks, looks_of
 from pyhudi.conflict.file_groups import Footprint
 from pyhudi.format.lock.lock_address import ZookeeperAddress
+from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.session.session import TableSession
 from pyhudi.settings import WriteSettings
@@ -23,7 +24,7 @@ from pyhudi.write.early.announcing import LookingMarkers
 from pyhudi.write.early.check import EarlyCheck, Seen, Stance
 from pyhudi.write.early.rivals import rivals_at_begin
 from pyhudi.write.files.announcing import Announcing
-from pyhudi.write.intent import WriteIntent
+from pyhudi.write.intent import WholeRows, WriteIntent
 
 
 def early_check(
@@ -41,7 +42,7 @@ def early_check(
     """
     settings = session.settings
     looks = looks_of(settings.early_detection.strategy)
-    if looks is None or can_rebase:
+    if looks is None or can_rebase or not _can_yield(session, intent):
         return None
     stance = _stance(session, transaction.requested, intent)
     own = stance.own(Footprint())
@@ -61,6 +62,18 @@ def early_check(
     return check
 
 
+def _can_yield(session: TableSession, intent: WriteIntent) -> bool:
+    """True unless all its files are logs that are committed again, whatever others do."""
+    if not _is_blind(session, intent):
+        return True
+    is_optimistic = session.config.concurrency is not ConcurrencyMode.NON_BLOCKING
+    return isinstance(intent.change, WholeRows) and (intent.change.loads or is_optimistic)
+
+
+def _is_blind(session: TableSession, intent: WriteIntent) -> bool:
+    return intent.reads_nothing and session.is_mor
+
+
 def _stance(session: TableSession, requested: str, intent: WriteIntent) -> Stance:
     settings = session.settings
     checks = replace(
@@ -72,7 +85,7 @@ def _stance(session: TableSession, requested: str, intent: WriteIntent) -> Stanc
         intent.replaces,
         WriteSettings(conflict_retries=settings.conflict_retries, priority=settings.priority),
         is_mor=session.is_mor,
-        is_blind=intent.reads_nothing and session.is_mor,
+        is_blind=_is_blind(session, intent),
     )
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from pyhudi.conflict.announced import LATEST
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
@@ -29,9 +30,6 @@ from pyhudi.write.intent import NewValues, WholeRows, WriteIntent
 from pyhudi.write.row_shape import row_shape
 from pyhudi.write.tasks import is_load
 from pyhudi.write.view import current_slices, state_and_rings
-
-#: Later than every instant that has begun.
-LATEST = "9" * 17
 
 
 @dataclass(slots=True)

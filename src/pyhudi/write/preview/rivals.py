@@ -26,6 +26,7 @@ from pyhudi.commit.concurrent import SERVICES, ConcurrentWrites
 from pyhudi.commit.liveness import Liveness
 from pyhudi.commit.rollback import ROLLED_BACK_ACTIONS
 from pyhudi.commit.validation import own_write
+from pyhudi.conflict.announced import LATEST
 from pyhudi.conflict.file_groups import Footprint, touched_groups
 from pyhudi.conflict.resizes import (
     MeetsClosed,
@@ -55,7 +56,7 @@ from pyhudi.storage.objects.heartbeats import load_owner
 from pyhudi.storage.objects.markers import load_announced
 from pyhudi.write.complete import rules
 from pyhudi.write.intent import Reads, WriteIntent
-from pyhudi.write.preview.places import LATEST, Places
+from pyhudi.write.preview.places import Places
 
 
 class Outcome(StrEnum):
