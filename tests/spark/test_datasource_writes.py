@@ -20,9 +20,11 @@ from pyspark.sql.functions import col, udf
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import pyhudi
+from many_writers.scene import HeldWrite, Stop
 from pyhudi.errors import (
     ConcurrentSchemaEvolutionError,
     ConflictError,
+    EarlyConflictError,
     InvalidRequestError,
     TableNotFoundError,
 )
@@ -454,3 +456,40 @@ def test_a_save_of_deletes_keeps_a_column_that_came_meanwhile(path: Path) -> Non
     commit()
     assert columns_of(path)[-1] == "x"
     assert table.read(columns=["id", "x"]).to_arrow().to_pylist() == [{"id": "k2", "x": 7}]
+
+
+# ---- a write that is ahead
+
+
+EARLY: dict[str, Any] = {"hoodie.write.concurrency.early.conflict.detection.enable": "true"}
+MARKERS: dict[str, Any] = {"hoodie.write.markers.type": "timeline_server_based"}
+
+
+def test_a_save_whose_tasks_meet_a_write_that_is_ahead_names_it_and_leaves_nothing(
+    path: Path,
+) -> None:
+    table = _table(path, concurrency="optimistic")
+    table.upsert(rows_with("k1"))
+    rival = HeldWrite(
+        lambda: table.update(rows_with("k1").select(["id", "day", "ts"]), columns=["ts"])
+    )
+    rival.run_to(Stop.WRITTEN)
+    before = files_of(path)
+    commit = evolving(path, rows_with("k1").drop_columns(["note"]), **_operation("delete"), **EARLY)
+    with pytest.raises(EarlyConflictError, match="lost to another write") as caught:
+        commit()
+    assert caught.value.facts["theirs"]["instant"] == rival.requested
+    assert caught.value.facts["strategy"] == "simple_direct"
+    assert files_of(path) == before
+    rival.finish()
+    assert pending_of(path) == set()
+    assert table.inspect.conflicts()["found"].to_pylist() == ["early"]
+
+
+def test_a_save_says_what_no_process_does_for_it(path: Path) -> None:
+    _table(path)
+    with pytest.warns(UserWarning, match="its markers are direct") as warned:
+        writer_of(path, **MARKERS)
+    assert len(warned) == 1
+    with pytest.warns(UserWarning, match="markers are direct and its tasks look .*simple_direct"):
+        writer_of(path, **MARKERS, **EARLY)
