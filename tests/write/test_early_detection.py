@@ -28,6 +28,7 @@ from pyhudi.format.timeline.commit_metadata import decode_inflight_commit
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.markers import marker_path
 from pyhudi.settings import EARLY_STRATEGIES, EarlyDetection, WriteSettings
+from pyhudi.storage.objects import rival_markers
 from pyhudi.storage.objects.claims import CLAIM_BYTES_MAX, CLAIM_FOLDER, Claim
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.marker_filters import FILTER_FOLDER
@@ -40,6 +41,7 @@ BUCKETS = 4
 KEYS = [f"k{n}" for n in range(16)]
 DAYS = ("mo", "tu")
 PERIOD_MS = 5_000
+LIST_BYTES_MAX = 4_096  # instead of 64 MiB
 KINDS: dict[str, Definition] = {"cow": COW, "occ": OCC, "nbcc": NBCC}
 
 
@@ -628,12 +630,20 @@ def test_a_strategy_that_fails_is_named_and_nothing_is_visible(
 @pytest.mark.parametrize("strategy", EARLY_STRATEGIES)
 @pytest.mark.parametrize(
     "data",
-    [b"\xff\x00garbage", b"mo/half-writ", b"", b"../../etc/x.parquet.marker.CREATE\n"],
-    ids=["garbage", "half-written", "empty", "outside"],
+    [
+        b"\xff\x00garbage",
+        b"mo/half-writ",
+        b"",
+        b"../../etc/x.parquet.marker.CREATE\n",
+        b"mo/00000000-a-0_0-0-0_20200101000000000.parquet.marker.CREATE\n",
+        b"\n" * (LIST_BYTES_MAX + 1),
+    ],
+    ids=["garbage", "half-written", "empty", "outside", "of another instant", "huge"],
 )
 def test_a_list_of_markers_that_cannot_be_read_counts_as_empty_until_it_can(
-    strategy: str, data: bytes
+    strategy: str, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(rival_markers, "MARKER_LIST_BYTES_MAX", LIST_BYTES_MAX)
     scene = made("cow")
     held = hold(scene, "theirs", upsert(rows("theirs", *ids("mo"), ts=2)))
     folder = f".hoodie/.temp/{held.requested}"
