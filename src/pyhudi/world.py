@@ -7,6 +7,7 @@ one module that reads a clock, draws randomness, sleeps or starts threads.
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import os
 import random
@@ -125,6 +126,25 @@ def _every(interval_ms: int, call: Callable[[], None]) -> Callable[[], None]:
             thread.join()
 
     return stop
+
+
+def event_loop(threads: int) -> tuple[asyncio.AbstractEventLoop, Callable[[], None]]:
+    """Run an event loop in the background; return it, and a function that ends it.
+
+    Its executor makes up to so many calls at once. The end waits for those under way.
+    """
+    loop = asyncio.new_event_loop()
+    loop.set_default_executor(ThreadPoolExecutor(threads, "pyhudi-loop"))
+    thread = threading.Thread(target=loop.run_forever, name="pyhudi-loop", daemon=True)
+    thread.start()
+
+    def end() -> None:
+        asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    return loop, end
 
 
 def _together(call: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
