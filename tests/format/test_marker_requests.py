@@ -103,7 +103,8 @@ def test_other_heads_are_refused(data: bytes, status: int) -> None:
     found = parse_head(data, WRITE)
     assert isinstance(found, Refused)
     assert found.status == status
-    assert "aaaa" not in found.why and "bbbb" not in found.why
+    assert "aaaa" not in found.why
+    assert "bbbb" not in found.why
 
 
 def test_the_token_is_looked_at_before_anything_else_of_a_request() -> None:

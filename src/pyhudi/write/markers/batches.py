@@ -20,7 +20,7 @@ from pyhudi.format.timeline.marker_requests import CLOSED, STORED, MarkerVerdict
 from pyhudi.plan.marker_batches import LIST_BYTES, BatchPolicy, OpenList, Wait, next_batch
 from pyhudi.storage.objects.write_fence import may_create_file
 from pyhudi.storage.protocol import Storage
-from pyhudi.write.marker_service.lists import MarkerList, create_marker_type, with_markers
+from pyhudi.write.markers.lists import MarkerList, create_marker_type, with_markers
 
 #: A task that refuses its rows raises the write's fence. The service looks for it as often.
 LOOK_MS = 1_000

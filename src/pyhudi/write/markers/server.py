@@ -16,12 +16,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from pyhudi.conflict.announced import Met
 from pyhudi.format.files.file_names import MarkerName
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.marker_requests import (
     CLOSED,
     HEAD_BYTES_MAX,
-    REPLY_BYTES_MAX,
     UNDERSTOOD,
     Answer,
     MarkerVerdict,
@@ -34,8 +34,8 @@ from pyhudi.format.timeline.marker_requests import (
 from pyhudi.plan.marker_batches import BatchPolicy
 from pyhudi.storage.protocol import Storage
 from pyhudi.world import World, event_loop
-from pyhudi.write.marker_service.batches import MarkerBatches
-from pyhudi.write.marker_service.client import ServiceAddress
+from pyhudi.write.markers.batches import MarkerBatches
+from pyhudi.write.markers.client import ServedMarkers, ServiceAddress, encode_met
 
 _LOGGER = logging.getLogger("pyhudi.markers")
 
@@ -68,22 +68,23 @@ class MarkerService:
 
     # -- its life
 
-    def start(self, bind: str, port: int, host: str) -> ServiceAddress:
-        """Listen on this address; return where tasks find the service, by this host.
+    def start(self, bind: str, port: int, host: str) -> ServedMarkers:
+        """Listen on this address; return how tasks announce files, which find it by this host.
 
         Port 0 is a free one. OSError if the address cannot be had.
         """
-        self._loop, self._end_loop = event_loop(self._threads)
+        loop, end_loop = event_loop(self._threads)
         opening = asyncio.start_server(
             self._connected, bind, port, limit=HEAD_BYTES_MAX, backlog=_BACKLOG
         )
         try:
-            self._server = asyncio.run_coroutine_threadsafe(opening, self._loop).result()
+            self._server = asyncio.run_coroutine_threadsafe(opening, loop).result()
         except BaseException:
-            self._end_loop()
+            end_loop()
             raise
+        self._loop, self._end_loop = loop, end_loop
         bound = self._server.sockets[0].getsockname()[1]
-        return ServiceAddress(host, bound, self._write)
+        return ServedMarkers(ServiceAddress(host, bound, self._write))
 
     def close(self) -> None:
         """Let no task create a file any more, wait for what is being stored, and end."""
@@ -117,12 +118,9 @@ class MarkerService:
         """Let no task create a file any more. The service goes on telling them."""
         self._batches.stop(CLOSED)
 
-    def report(self, conflict: str) -> None:
-        """Reply to every task from now on that its write meets this conflict."""
-        if len(conflict.encode()) > REPLY_BYTES_MAX // 8:  # it may grow as it is encoded
-            self.close_write()  # the tasks stop, and the driver knows why
-        else:
-            self._batches.stop(MarkerVerdict(Answer.CONFLICT, conflict))
+    def report(self, met: Met) -> None:
+        """Reply to every task from now on that its write yields to a rival."""
+        self._batches.stop(MarkerVerdict(Answer.CONFLICT, encode_met(met)))
 
     def markers(self) -> list[MarkerName]:
         """Return all markers that tasks have announced, stored or on their way."""

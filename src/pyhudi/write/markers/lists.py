@@ -20,7 +20,9 @@ from pyhudi.format.timeline.markers import (
     marker_folder,
     marker_list_path,
 )
+from pyhudi.plan.marker_batches import LIST_BYTES
 from pyhudi.storage.protocol import Storage
+from pyhudi.write.files.announcing import Stored, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +56,24 @@ def with_markers(
         etag = found.etag
     new = storage.replace(path, data, etag=etag)
     return None if new is None else MarkerList(known.number, data, new)
+
+
+class ListedMarkers:
+    """Announces the files of a writer in this process, in lists and without a service.
+
+    It is not sent to other processes, and used by one thread at a time.
+    """
+
+    def __init__(self) -> None:
+        self._list: MarkerList | None = None
+
+    def announce(self, storage: Storage, requested: InstantTime, marker: MarkerName, /) -> Verdict:
+        known = self._list
+        if known is None:
+            create_marker_type(storage, requested)
+            known = MarkerList(0)
+        while (stored := with_markers(storage, requested, known, [marker])) is None:
+            known = MarkerList(known.number + 1)
+        is_large = len(stored.data) >= LIST_BYTES
+        self._list = MarkerList(stored.number + 1) if is_large else stored
+        return Stored()
