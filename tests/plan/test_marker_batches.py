@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pyhudi.plan.marker_batches import BatchPolicy, OpenList, StoreIn, Wait, next_batch
+from pyhudi.plan.marker_batches import OpenList, StoreIn, Wait, next_batch
+from pyhudi.settings import MarkerService
 
-POLICY = BatchPolicy(threads=2, interval_ms=50)
+POLICY = MarkerService(threads=2, batch_ms=50)
 FREE, BUSY, OTHER, OTHER_BUSY = OpenList(3), OpenList(3, True), OpenList(7), OpenList(7, True)
 NEW = StoreIn(None)
 
@@ -35,7 +36,7 @@ def test_a_batch_begins_in_time_and_in_a_free_list(
     assert next_batch(lists, waited_ms, since_last_ms, POLICY) == decided
 
 
-def test_without_an_interval_nothing_waits_but_for_a_free_request() -> None:
-    policy = BatchPolicy(threads=1, interval_ms=0)
-    assert next_batch((), 0, 0, policy) == NEW
-    assert next_batch((BUSY,), 0, 0, policy) == Wait(None)
+def test_with_the_shortest_interval_markers_wait_only_for_a_free_list() -> None:
+    policy = MarkerService(threads=1, batch_ms=1)
+    assert next_batch((), 0, 1, policy) == NEW
+    assert next_batch((BUSY,), 0, 1, policy) == Wait(None)

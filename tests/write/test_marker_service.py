@@ -24,7 +24,12 @@ from pyhudi.conflict.rules import ConflictRule, WriteKind
 from pyhudi.errors import UnavailableError
 from pyhudi.format.files.file_names import FileGroupId, IoType, MarkerName
 from pyhudi.format.timeline.instant import InstantTime
-from pyhudi.format.timeline.marker_requests import BODY_BYTES_MAX, HEAD_BYTES_MAX, ServedWrite
+from pyhudi.format.timeline.marker_requests import (
+    BODY_BYTES_MAX,
+    HEAD_BYTES_MAX,
+    STORED,
+    ServedWrite,
+)
 from pyhudi.format.timeline.markers import (
     encode_marker_list,
     is_marker_list,
@@ -32,7 +37,8 @@ from pyhudi.format.timeline.markers import (
     marker_list_path,
     marker_path,
 )
-from pyhudi.plan.marker_batches import LIST_BYTES, BatchPolicy
+from pyhudi.plan.marker_batches import LIST_BYTES
+from pyhudi.settings import MarkerService
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.markers import load_markers
 from pyhudi.storage.objects.write_fence import raise_fence
@@ -42,14 +48,15 @@ from pyhudi.world import real_world
 from pyhudi.write.files.announcing import Stored
 from pyhudi.write.files.spec import WriteOverError, WriteSpec, create_marker
 from pyhudi.write.markers import batches, client, server
-from pyhudi.write.markers.client import MarkerServiceWarning, ServedMarkers, ServiceAddress
+from pyhudi.write.markers.client import ServedMarkers, ServiceAddress
+from pyhudi.write.markers.kind import MarkerServiceWarning
 from pyhudi.write.markers.lists import ListedMarkers
-from pyhudi.write.markers.server import MarkerService
+from pyhudi.write.markers.server import MarkerServer
 
 T = InstantTime("20260102030405678")
 TYPE = f"{marker_folder(T)}/MARKERS.type"
 OPEN, OVER = Stored(is_open=True), Stored(is_open=False)
-FAST = BatchPolicy(threads=20, interval_ms=2)
+FAST = MarkerService(threads=20, batch_ms=2)
 MET = Met(
     "20260102030405600",
     WriteKind.WRITE,
@@ -72,9 +79,9 @@ def memory() -> MemoryStorage:
 
 @contextmanager
 def serving(
-    storage: Storage, policy: BatchPolicy = FAST
-) -> Iterator[tuple[MarkerService, ServedMarkers]]:
-    service = MarkerService(storage, T, real_world(), policy)
+    storage: Storage, settings: MarkerService = FAST
+) -> Iterator[tuple[MarkerServer, ServedMarkers]]:
+    service = MarkerServer(storage, T, real_world(), settings)
     announcing = service.start("127.0.0.1", 0, "127.0.0.1")
     try:
         yield service, announcing
@@ -135,7 +142,7 @@ def test_two_hundred_workers_at_once_all_get_their_verdict() -> None:
         return [announcing.announce(storage.as_storage(), T, each) for each in mine]
 
     with (
-        serving(storage.as_storage(), BatchPolicy()) as (service, announcing),
+        serving(storage.as_storage(), MarkerService()) as (service, announcing),
         ThreadPoolExecutor(200) as workers,
     ):
         verdicts = [each for found in workers.map(work, range(200)) for each in found]
@@ -151,9 +158,7 @@ def test_a_list_that_has_become_large_is_followed_by_another(memory: MemoryStora
     with serving(memory) as (_, announcing):
         for first in (0, many, 2 * many):
             some = [marker(first + n) for n in range(many)]
-            assert client.ask(announcing.address, some) == client.MarkerVerdict(
-                client.Answer.STORED
-            )
+            assert client.ask(announcing.address, some) == STORED
     assert names(memory) == ["MARKERS.type", "MARKERS0", "MARKERS1"]
     assert len(load_markers(memory, T)) == 3 * many
 
@@ -214,13 +219,13 @@ def test_a_marker_stored_while_the_write_is_closed_allows_no_file() -> None:
     assert load_markers(storage, T) == (marker(1),)
 
 
-def announcing_still_open(service: MarkerService) -> bool:
-    return service._batches._verdict == client.MarkerVerdict(client.Answer.STORED)
+def announcing_still_open(service: MarkerServer) -> bool:
+    return service._batches._verdict == STORED
 
 
 def test_what_waits_when_the_write_is_closed_is_not_stored(memory: MemoryStorage) -> None:
     with (
-        serving(memory, BatchPolicy(interval_ms=60_000)) as (service, announcing),
+        serving(memory, MarkerService(batch_ms=60_000)) as (service, announcing),
         ThreadPoolExecutor(1) as other,
     ):
         waits = other.submit(announcing.announce, memory, T, marker(1))
@@ -319,7 +324,7 @@ def test_no_order_of_failures_loses_a_marker_of_a_file_that_may_be_created() -> 
         ]
         storage = FaultyStorage(memory, effects)
         allowed = []
-        with serving(storage, BatchPolicy(interval_ms=0)) as (_, announcing):
+        with serving(storage, MarkerService(batch_ms=1)) as (_, announcing):
             for number in range(8):
                 verdict = announcing.announce(storage, T, marker(number))
                 allowed += [marker(number)] if verdict in (OPEN, Stored()) else []
@@ -427,7 +432,7 @@ def test_how_to_announce_can_be_sent_and_hides_its_token(memory: MemoryStorage) 
 
 def test_a_port_that_is_taken_is_an_error_of_the_system(memory: MemoryStorage) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        service = MarkerService(memory, T, real_world(), FAST)
+        service = MarkerServer(memory, T, real_world(), FAST)
         with pytest.raises(OSError, match="address already in use"):
             service.start("127.0.0.1", taken.getsockname()[1], "127.0.0.1")
         service.close()

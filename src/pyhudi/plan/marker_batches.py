@@ -14,24 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pyhudi.settings import MarkerService
+
+#: The share of the interval that a marker waits for others that come at the same time. Tasks of one
+#: stage go in step: the reply to one batch releases them all.
+_GATHERING = 10
 #: A list that has as many bytes gets no more markers.
 LIST_BYTES: Final = 64 << 10
-
-
-@dataclass(frozen=True, slots=True)
-class BatchPolicy:
-    """How many requests write lists at once, and how far apart they begin."""
-
-    threads: int = 20
-    interval_ms: int = 50
-
-    @property
-    def gather_ms(self) -> int:
-        """How long a marker waits for others that come at the same time.
-
-        Tasks of one stage go in step: the reply to one batch releases them all.
-        """
-        return self.interval_ms // 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +46,18 @@ class Wait:
 
 
 def next_batch(
-    lists: Sequence[OpenList], waited_ms: int, since_last_ms: int | None, policy: BatchPolicy
+    lists: Sequence[OpenList], waited_ms: int, since_last_ms: int | None, settings: MarkerService
 ) -> StoreIn | Wait:
     """Return what becomes of the markers that wait, the first of them for so long.
 
     `since_last_ms` is the time since a batch was begun; None if none was.
     """
-    ms = policy.gather_ms - waited_ms
+    ms = settings.batch_ms // _GATHERING - waited_ms
     if since_last_ms is not None:
-        ms = max(ms, policy.interval_ms - since_last_ms)
+        ms = max(ms, settings.batch_ms - since_last_ms)
     if ms > 0:
         return Wait(ms)
-    if sum(each.is_busy for each in lists) >= policy.threads:
+    if sum(each.is_busy for each in lists) >= settings.threads:
         return Wait(None)
     free = (each.number for each in lists if not each.is_busy)
     return StoreIn(min(free, default=None))

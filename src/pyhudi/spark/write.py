@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from types import MappingProxyType
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +23,7 @@ from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.progress import ProgressBoard
 from pyhudi.session.session import TableSession
 from pyhudi.spark.job_tag import cancel_tagged, tagged
+from pyhudi.spark.marker_server import ServedPlan, serving
 from pyhudi.spark.scan import split_bytes
 from pyhudi.spark.shuffle import quoted, routed
 from pyhudi.spark.types import empty_batch
@@ -87,7 +88,7 @@ class SparkExecutor:
         self._intent = intent
         self._board = board
         self._storage, self._config = session.storage, session.config
-        self._bytes_max = session.settings.buffer_bytes_max
+        self._settings, self._world = session.settings, session.world
         assert intent.rows is not None
         # On a table without logs, a base file holds more rows than this write's.
         brings_all = intent.adds_rows and intent.reads is Reads.NOTHING
@@ -106,19 +107,23 @@ class SparkExecutor:
         storage, requested = self._storage, plan.spec.requested
 
         def stop_tasks() -> None:
+            served.close_write()
             with suppress(HudiError):  # the jobs end all the same, some files later
                 raise_fence(storage, requested)
             cancel_tagged(self._spark, job_tag(requested))
 
-        with watch.beside(stop_tasks) as lost:
+        with self._serving(plan) as served, watch.beside(stop_tasks) as lost:
             try:
-                return self._run(plan)
+                return self._run(served.plan)
             except Exception as error:
                 if (found := lost()) is not None:
                     return found
                 if (refusal := self._refusal(requested)) is not None:
                     raise refusal from error
                 raise
+
+    def _serving(self, plan: WritePlan) -> AbstractContextManager[ServedPlan]:
+        return serving(plan, self._settings, self._spark, self._world)
 
     def _refusal(self, requested: str) -> HudiError | None:
         """Return why a task refused its rows, if the job was stopped because of that."""
@@ -163,13 +168,15 @@ class SparkExecutor:
         files = {routing.successor(group): paths for group, paths in kept}
         if not files:
             return results
-        task = RebaseTask(plan.task, files, reports=self._board.is_watched)
         numbers = self._spark.range(0, len(files), 1, min(len(files), REBASE_TASKS_MAX))
-        return results + self._results(numbers, plan.spec, task)
+        with self._serving(plan) as served:
+            assert not isinstance(served.plan.task, FoundDeletesTask)
+            task = RebaseTask(served.plan.task, files, reports=self._board.is_watched)
+            return results + self._results(numbers, plan.spec, task)
 
     def _placed(self, plan: WritePlan, stats: Sequence[WriteStat]) -> Iterator[WriteStat]:
         if stats:
-            for stat in rebased_logs(plan, stats, self._bytes_max):
+            for stat in rebased_logs(plan, stats, self._settings.buffer_bytes_max):
                 size = stat.total_write_bytes or 0
                 self._board.add(rows=stat.rows_written, bytes=size, files=1)
                 yield stat

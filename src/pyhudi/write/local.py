@@ -20,7 +20,9 @@ from pyhudi.write.buffer import RowBuffer
 from pyhudi.write.deletes import are_located
 from pyhudi.write.files.announcing import MetRivalError
 from pyhudi.write.intent import Keys, Reads, WholeRows, WriteIntent
-from pyhudi.write.plan import WritePlan
+from pyhudi.write.markers.kind import are_listed
+from pyhudi.write.markers.lists import ListedMarkers
+from pyhudi.write.plan import WritePlan, announced_by
 from pyhudi.write.rebase import rebased_logs
 from pyhudi.write.row_shape import row_shape
 from pyhudi.write.spill import spilled_logs
@@ -43,14 +45,15 @@ class LocalExecutor:
         """Read the batches: all of them, or as many as fit in memory if the rest can be spilled."""
         self._intent = intent
         self._board = board
-        self._bytes_max = session.settings.buffer_bytes_max
+        self._settings = session.settings
+        bytes_max = session.settings.buffer_bytes_max
         assert intent.rows is not None
         self._shape = row_shape(intent.change, intent.rows, session.config)
         self._rows = RowBuffer(self._shape)
         self._batches = board.counting(batches)
         gets_logs = session.is_mor and intent.adds_rows
         may_stream = gets_logs and intent.reads is Reads.NOTHING
-        is_whole = self._rows.fill(self._batches, self._bytes_max if may_stream else None)
+        is_whole = self._rows.fill(self._batches, bytes_max if may_stream else None)
         self.can_repeat = is_whole
         self.can_rebase = not is_whole
         self._gets_logs = is_whole and (
@@ -84,8 +87,10 @@ class LocalExecutor:
         return self._rows.sizes
 
     def run(self, plan: WritePlan, watch: Watch) -> list[WriteStat] | Lost:
+        plan = self._announced(plan)
         if not self.can_repeat:
-            logs = spilled_logs(plan.files, self._rows, self._batches, self._bytes_max)
+            bytes_max = self._settings.buffer_bytes_max
+            logs = spilled_logs(plan.files, self._rows, self._batches, bytes_max)
             return list(self._noted(logs))
         if not isinstance(plan.task, FoundDeletesTask):
             self._rows.route(plan.routing)
@@ -112,7 +117,13 @@ class LocalExecutor:
             yield from task.write(group, iter([rows]))
 
     def rebase(self, plan: WritePlan, stats: Sequence[WriteStat]) -> list[WriteStat]:
-        return list(self._noted(rebased_logs(plan, stats, self._bytes_max)))
+        plan = self._announced(plan)
+        return list(self._noted(rebased_logs(plan, stats, self._settings.buffer_bytes_max)))
+
+    def _announced(self, plan: WritePlan) -> WritePlan:
+        if are_listed(self._settings, plan.files.config, plan.spec.announcing):
+            return announced_by(plan, ListedMarkers())
+        return plan
 
     def _noted(self, stats: Iterable[WriteStat]) -> Iterator[WriteStat]:
         for stat in stats:

@@ -9,6 +9,7 @@ are new, and empties those that are overwritten without rows.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Set
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -29,6 +30,7 @@ from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
 from pyhudi.table.state import TableState
 from pyhudi.write.column_owners import refuse_gone_columns
 from pyhudi.write.deletes import are_located, lookup_columns
+from pyhudi.write.files.announcing import Announcing
 from pyhudi.write.files.group_log import VirtualInput
 from pyhudi.write.files.spec import WriteSpec
 from pyhudi.write.group_files import Files
@@ -80,6 +82,13 @@ class WritePlan:
     @property
     def routing(self) -> Routing:
         return self.files.routing
+
+
+def announced_by(plan: WritePlan, announcing: Announcing) -> WritePlan:
+    """Return the plan with tasks that announce their files in this way."""
+    task = copy(plan.task)
+    task.files = replace(plan.files, spec=replace(plan.spec, announcing=announcing))
+    return replace(plan, task=task)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,11 +51,8 @@ def is_load(size: int) -> bool:
 class GroupTask(Protocol):
     """What tasks of a write have in common."""
 
-    @property
-    def files(self) -> Files: ...
-
-    @property
-    def shape(self) -> RowShape: ...
+    files: Files
+    shape: RowShape
 
     def write(self, group: FileGroupId, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
         """Write the changes of one group, and read all of them."""

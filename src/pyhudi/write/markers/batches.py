@@ -17,7 +17,8 @@ from pyhudi.errors import HudiError
 from pyhudi.format.files.file_names import MarkerName
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.marker_requests import CLOSED, STORED, MarkerVerdict, Refused
-from pyhudi.plan.marker_batches import LIST_BYTES, BatchPolicy, OpenList, Wait, next_batch
+from pyhudi.plan.marker_batches import LIST_BYTES, OpenList, Wait, next_batch
+from pyhudi.settings import MarkerService
 from pyhudi.storage.objects.write_fence import may_create_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.write.markers.lists import MarkerList, create_marker_type, with_markers
@@ -47,12 +48,12 @@ class MarkerBatches:
         storage: Storage,
         requested: InstantTime,
         elapsed_ms: Callable[[], int],
-        policy: BatchPolicy,
+        settings: MarkerService,
     ) -> None:
         self._storage = storage
         self._requested = requested
         self._elapsed_ms = elapsed_ms
-        self._policy = policy
+        self._settings = settings
         self._verdict = STORED
         self._announced: dict[MarkerName, bool] = {}  # True if stored
         self._waiting: list[_Waiting] = []
@@ -108,7 +109,7 @@ class MarkerBatches:
         waited_ms = now - self._waiting[0].since_ms
         since_last_ms = None if self._begun_ms is None else now - self._begun_ms
         lists = [OpenList(number, number in self._busy) for number in self._lists]
-        decided = next_batch(lists, waited_ms, since_last_ms, self._policy)
+        decided = next_batch(lists, waited_ms, since_last_ms, self._settings)
         if isinstance(decided, Wait):
             if decided.ms is not None:
                 loop = asyncio.get_running_loop()

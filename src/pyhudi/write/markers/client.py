@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import socket
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from pyhudi.format.timeline.marker_requests import (
 from pyhudi.format.timeline.markers import encode_marker_list
 from pyhudi.storage.protocol import Storage
 from pyhudi.write.files.announcing import DIRECT, Stored, Verdict
+from pyhudi.write.markers.kind import warn_of_direct
 
 #: Within these, the service must have been reached, and have understood.
 REACHED_SECONDS: Final = 2.0
@@ -77,10 +77,6 @@ def ask(address: ServiceAddress, markers: Sequence[MarkerName]) -> MarkerVerdict
 # ---- how tasks announce
 
 
-class MarkerServiceWarning(RuntimeWarning):
-    """The tasks of a process store the markers of their files themselves."""
-
-
 @dataclass(frozen=True, slots=True)
 class ServedMarkers:
     """Announce files to the service, or directly where it cannot be reached."""
@@ -113,13 +109,10 @@ def _note(address: ServiceAddress) -> None:
     if len(_out_of_reach) >= _OUT_OF_REACH_MAX:
         _out_of_reach.clear()
     _out_of_reach.add(address)
-    warnings.warn(
+    warn_of_direct(
         f"the marker service of the write {address.write.requested} at {address.host}:"
-        f"{address.port} cannot be reached from this process, so its tasks store markers"
-        " themselves. Set spark.driver.host and hoodie.embed.timeline.server.port to what the"
-        ' executors can reach, or leave markers="direct"',
-        MarkerServiceWarning,
-        stacklevel=2,
+        f"{address.port} cannot be reached from this process. If it stays so, make that host and a"
+        " fixed MarkerService(port=...) known to the executors, or use direct markers"
     )
 
 

@@ -31,7 +31,7 @@ from pyhudi.format.timeline.marker_requests import (
     parse_announced,
     parse_head,
 )
-from pyhudi.plan.marker_batches import BatchPolicy
+from pyhudi.settings import MarkerService
 from pyhudi.storage.protocol import Storage
 from pyhudi.world import World, event_loop
 from pyhudi.write.markers.batches import MarkerBatches
@@ -50,15 +50,15 @@ _BACKLOG = 1_024
 _TOKEN_BYTES = 32
 
 
-class MarkerService:
+class MarkerServer:
     """Stores the markers that the tasks of one write announce, and tells them when to stop."""
 
     def __init__(
-        self, storage: Storage, requested: InstantTime, world: World, policy: BatchPolicy
+        self, storage: Storage, requested: InstantTime, world: World, settings: MarkerService
     ) -> None:
         self._write = ServedWrite(requested, world.random_bytes(_TOKEN_BYTES).hex())
-        self._batches = MarkerBatches(storage, requested, world.elapsed_ms, policy)
-        self._threads = policy.threads + 1  # one of them looks whether the write is over
+        self._batches = MarkerBatches(storage, requested, world.elapsed_ms, settings)
+        self._threads = settings.threads + 1  # one of them looks whether the write is over
         self._strangers: dict[asyncio.StreamWriter, None] = {}
         self._replying: set[asyncio.Task[None]] = set()
         self._refused = 0
