@@ -20,7 +20,7 @@ from pyhudi.format.paths import file_name
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.table_config import TableType
 from pyhudi.format.timeline.markers import MARKER_ROOT
-from pyhudi.settings import WriteSettings
+from pyhudi.settings import Markers, WriteSettings
 from pyhudi.write.begin import ready
 from pyhudi.write.detached import begin
 from pyhudi.write.intent import WholeRows, WriteIntent
@@ -40,7 +40,9 @@ def made(table_type: TableType, **definition: Any) -> MemoryTable:
 
 
 def rows(v: str) -> pa.Table:
-    return pa.table({"id": KEYS, "day": [f"d{int(k[1:]) % 2}" for k in KEYS], "v": [v] * len(KEYS)}, SCHEMA)
+    return pa.table(
+        {"id": KEYS, "day": [f"d{int(k[1:]) % 2}" for k in KEYS], "v": [v] * len(KEYS)}, SCHEMA
+    )
 
 
 def values(table: MemoryTable) -> set[str]:
@@ -152,7 +154,7 @@ def test_a_table_that_hudi_writes_too_gets_direct_markers_and_one_warning(
 
 def test_a_save_through_the_data_source_has_direct_markers_and_warns() -> None:
     table = made(MOR)
-    settings = WriteSettings(markers="server")
+    settings = WriteSettings(markers=Markers.SERVER)
     session = ready(opening_on(table.storage, table.world("begin"), settings))
     intent = WriteIntent(operation="UPSERT", change=WholeRows(), rows=row_schema(session))
     with pytest.warns(MarkerServiceWarning, match="data source"):

@@ -180,8 +180,8 @@ def test_a_conflict_that_was_found_reaches_every_task_and_nothing_more_is_stored
 ) -> None:
     with serving(memory) as (service, announcing):
         announcing.announce(memory, T, marker(1))
-        service.report(MET)
-        service.report(replace(MET, rival="20260102030405601"))
+        service.stop(MET)
+        service.stop(replace(MET, rival="20260102030405601"))
         assert announcing.announce(memory, T, marker(2)) == MET
         assert announcing.announce(memory, T, marker(1)) == MET
     assert load_markers(memory, T) == (marker(1),)
@@ -238,7 +238,7 @@ def test_what_waits_when_the_write_is_closed_is_not_stored(memory: MemoryStorage
 
 def test_the_driver_can_close_the_write_before_the_service_ends(memory: MemoryStorage) -> None:
     with serving(memory) as (service, announcing):
-        service.close_write()
+        service.stop()
         assert announcing.announce(memory, T, marker(1)) == OVER
     assert names(memory) == []
 
@@ -276,7 +276,7 @@ def test_a_task_of_a_write_that_is_over_stops_before_its_file(memory: MemoryStor
     with serving(memory) as (service, announcing):
         spec = WriteSpec(T, "", is_fenced=True, announcing=announcing)
         create_marker(memory, spec, marker(1).data_file, IoType.CREATE)
-        service.close_write()
+        service.stop()
         with pytest.raises(WriteOverError, match="a task of the write"):
             create_marker(memory, spec, marker(2).data_file, IoType.CREATE)
 

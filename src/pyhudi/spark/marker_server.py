@@ -6,18 +6,20 @@ Spark Connect there is no such process: the client of a session is not known to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from pyhudi.conflict.announced import Met
+from pyhudi.format.files.file_names import MarkerName
 from pyhudi.settings import MarkerService, WriteSettings
 from pyhudi.world import World
 from pyhudi.write.markers.kind import are_listed, warn_of_direct
 from pyhudi.write.markers.server import MarkerServer
-from pyhudi.write.plan import WritePlan, announced_by
+from pyhudi.write.plan import WritePlan, with_markers
 
 _HOST = "spark.driver.host"
 _BIND_ADDRESS = "spark.driver.bindAddress"
@@ -30,10 +32,15 @@ class ServedPlan:
     plan: WritePlan
     server: MarkerServer | None = None
 
-    def close_write(self) -> None:
-        """Let no task create a file any more that asks the service."""
+    @property
+    def markers(self) -> Callable[[], Collection[MarkerName]] | None:
+        """Return what tells all markers of tasks that reach the service; None without one."""
+        return None if self.server is None else self.server.markers
+
+    def stop(self, met: Met | None) -> None:
+        """Let no task that reaches the service create a file any more."""
         if self.server is not None:
-            self.server.close_write()
+            self.server.stop(met)
 
 
 @contextmanager
@@ -42,7 +49,7 @@ def serving(
 ) -> Iterator[ServedPlan]:
     """Serve the markers of the plan's tasks in the block, if they are to be stored in lists."""
     served = ServedPlan(plan)
-    if are_listed(settings, plan.files.config, plan.spec.announcing):
+    if are_listed(settings, plan.files.config):
         served = _served(plan, settings.marker_service, spark, world)
     try:
         yield served
@@ -60,12 +67,12 @@ def _served(
         return ServedPlan(plan)
     server = MarkerServer(plan.files.storage, plan.spec.requested, world, settings)
     try:
-        announcing = server.start(hosts.bind, settings.port, hosts.known_as)
+        markers = server.start(hosts.bind, settings.port, hosts.known_as)
     except OSError as error:
         where, why = f"{hosts.bind}:{settings.port}", error.strerror or error
         warn_of_direct(f"the service cannot listen on {where} ({why})")
         return ServedPlan(plan)
-    return ServedPlan(announced_by(plan, announcing), server)
+    return ServedPlan(with_markers(plan, markers), server)
 
 
 @dataclass(frozen=True, slots=True)

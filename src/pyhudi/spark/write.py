@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from pyhudi.commit.transaction import Lost
+from pyhudi.conflict.announced import Met
 from pyhudi.errors import ConflictError, HudiError, UnavailableError
 from pyhudi.format.table.column_owners import RANK_COLUMN, ROW_RANK
 from pyhudi.format.timeline.commit_metadata import WriteStat
@@ -106,13 +107,13 @@ class SparkExecutor:
         """Run the tasks as a job; stop it if the write is lost, or refused by a task."""
         storage, requested = self._storage, plan.spec.requested
 
-        def stop_tasks() -> None:
-            served.close_write()
+        def stop_tasks(met: Met | None) -> None:
+            served.stop(met)
             with suppress(HudiError):  # the jobs end all the same, some files later
                 raise_fence(storage, requested)
             cancel_tagged(self._spark, job_tag(requested))
 
-        with self._serving(plan) as served, watch.beside(stop_tasks) as lost:
+        with self._serving(plan) as served, watch.beside(stop_tasks, served.markers) as lost:
             try:
                 return self._run(served.plan)
             except Exception as error:

@@ -22,7 +22,7 @@ from pyhudi.write.files.announcing import MetRivalError
 from pyhudi.write.intent import Keys, Reads, WholeRows, WriteIntent
 from pyhudi.write.markers.kind import are_listed
 from pyhudi.write.markers.lists import ListedMarkers
-from pyhudi.write.plan import WritePlan, announced_by
+from pyhudi.write.plan import WritePlan, with_markers
 from pyhudi.write.rebase import rebased_logs
 from pyhudi.write.row_shape import row_shape
 from pyhudi.write.spill import spilled_logs
@@ -87,7 +87,7 @@ class LocalExecutor:
         return self._rows.sizes
 
     def run(self, plan: WritePlan, watch: Watch) -> list[WriteStat] | Lost:
-        plan = self._announced(plan)
+        plan = self._listed(plan)
         if not self.can_repeat:
             bytes_max = self._settings.buffer_bytes_max
             logs = spilled_logs(plan.files, self._rows, self._batches, bytes_max)
@@ -117,12 +117,12 @@ class LocalExecutor:
             yield from task.write(group, iter([rows]))
 
     def rebase(self, plan: WritePlan, stats: Sequence[WriteStat]) -> list[WriteStat]:
-        plan = self._announced(plan)
+        plan = self._listed(plan)
         return list(self._noted(rebased_logs(plan, stats, self._settings.buffer_bytes_max)))
 
-    def _announced(self, plan: WritePlan) -> WritePlan:
-        if are_listed(self._settings, plan.files.config, plan.spec.announcing):
-            return announced_by(plan, ListedMarkers())
+    def _listed(self, plan: WritePlan) -> WritePlan:
+        if are_listed(self._settings, plan.files.config):
+            return with_markers(plan, ListedMarkers())
         return plan
 
     def _noted(self, stats: Iterable[WriteStat]) -> Iterator[WriteStat]:

@@ -30,6 +30,7 @@ from pyhudi.table.schema import PARTITION_PATH, RECORD_KEY
 from pyhudi.table.state import TableState
 from pyhudi.write.column_owners import refuse_gone_columns
 from pyhudi.write.deletes import are_located, lookup_columns
+from pyhudi.write.early.announcing import LookingMarkers
 from pyhudi.write.files.announcing import Announcing
 from pyhudi.write.files.group_log import VirtualInput
 from pyhudi.write.files.spec import WriteSpec
@@ -84,8 +85,10 @@ class WritePlan:
         return self.files.routing
 
 
-def announced_by(plan: WritePlan, announcing: Announcing) -> WritePlan:
-    """Return the plan with tasks that announce their files in this way."""
+def with_markers(plan: WritePlan, inner: Announcing) -> WritePlan:
+    """Return the plan with tasks whose markers are stored in this way, after the same looks."""
+    looking = plan.spec.announcing
+    announcing = replace(looking, inner=inner) if isinstance(looking, LookingMarkers) else inner
     task = copy(plan.task)
     task.files = replace(plan.files, spec=replace(plan.spec, announcing=announcing))
     return replace(plan, task=task)

@@ -33,6 +33,7 @@ from pyhudi.errors import HudiError
 from pyhudi.format.files.file_names import (
     BaseFileName,
     FileGroupId,
+    MarkerName,
     group_of_path,
     parse_data_file,
 )
@@ -43,7 +44,7 @@ from pyhudi.format.timeline.commit_metadata import (
     stats_by_partition,
 )
 from pyhudi.session.session import TableSession
-from pyhudi.storage.objects.markers import load_markers
+from pyhudi.storage.objects.markers import direct_markers, load_markers, marker_stats
 from pyhudi.storage.objects.write_fence import is_raised
 from pyhudi.storage.protocol import Storage
 from pyhudi.write.complete import rules
@@ -127,10 +128,16 @@ class Watch:
     # -- while tasks run elsewhere
 
     @contextmanager
-    def beside(self, stop_tasks: Callable[[], None]) -> Iterator[Callable[[], Lost | None]]:
+    def beside(
+        self,
+        stop_tasks: Callable[[Met | None], None],
+        served: Callable[[], Collection[MarkerName]] | None = None,
+    ) -> Iterator[Callable[[], Lost | None]]:
         """Look in another thread while the block runs, and stop the tasks if they work in vain.
 
-        What it yields returns how the write is lost, if it was found to be doomed.
+        The tasks are stopped with the conflict, if the write yields. `served` are the markers that
+        a service stores, of tasks that reach it. What it yields returns how the write is lost, if
+        that was found.
         """
         log = self._session.log.read_only()
         others, storage = self._transaction.others.seen_from(log), self._session.storage
@@ -140,7 +147,7 @@ class Watch:
         def look() -> None:
             if found or not self._is_time():
                 return
-            made = _announced(storage, self._transaction.requested) if looks else None
+            made = _announced(storage, self._transaction.requested, served) if looks else None
             if made is not None:
                 try:
                     if (met := self._found(log, others, made)) is not None:
@@ -148,7 +155,8 @@ class Watch:
                 except HudiError as error:  # of the user's strategy
                     found.append((error, made))
             if found or _is_fenced(storage, self._transaction.requested):
-                stop_tasks()
+                why = found[0][0] if found else None
+                stop_tasks(why if isinstance(why, Met) else None)
 
         def lost() -> Lost | None:
             if not found:
@@ -203,10 +211,17 @@ class Watch:
         )
 
 
-def _announced(storage: Storage, requested: str) -> Footprint | None:
+def _announced(
+    storage: Storage, requested: str, served: Callable[[], Collection[MarkerName]] | None
+) -> Footprint | None:
     """Return where the write has files by its markers; None if those cannot be read now."""
     try:
-        files = [marker.data_file for marker in load_markers(storage, requested)]
+        found: Collection[MarkerName]
+        if served is None:
+            found = load_markers(storage, requested)
+        else:
+            found = {*served(), *direct_markers(marker_stats(storage, requested), requested)}
+        files = [marker.data_file for marker in found]
     except HudiError:
         return None
     bases = (path for path in files if isinstance(parse_data_file(file_name(path)), BaseFileName))

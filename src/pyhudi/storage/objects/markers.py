@@ -6,7 +6,7 @@ such a log is named by the resize (`storage.objects.dual_logs`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pyhudi.errors import CorruptTableError
@@ -90,6 +90,14 @@ def _markers_in(storage: Storage, requested: str, stat: ObjectStat) -> tuple[Mar
     for marker in found:
         _check_instant(marker, requested)
     return found
+
+
+def direct_markers(listed: Iterable[ObjectStat], requested: str) -> Iterator[MarkerName]:
+    """Yield the markers of a listing of the instant's marker folder that are objects themselves."""
+    start = len(marker_folder(InstantTime(requested))) + 1
+    for stat in listed:
+        if (marker := MarkerName.parse(stat.path[start:])) is not None:
+            yield marker
 
 
 def marker_objects(storage: Storage, requested: str) -> list[str]:

@@ -11,24 +11,18 @@ import warnings
 
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.settings import Markers, WriteSettings
-from pyhudi.write.files.announcing import DIRECT, Announcing
 
 
 class MarkerServiceWarning(RuntimeWarning):
     """Markers are stored one by one, although they were to be stored in lists."""
 
 
-def are_listed(settings: WriteSettings, config: TableConfig, announcing: Announcing) -> bool:
-    """True if the markers of a write go into lists. Warn if they cannot, and were to.
-
-    `announcing` is how its files would be announced otherwise.
-    """
+def are_listed(settings: WriteSettings, config: TableConfig) -> bool:
+    """True if the markers of a write go into lists. Warn if they cannot, and were to."""
     if settings.markers is Markers.DIRECT:
         return False
     if config.lock.is_shared:
         return warn_of_direct("Apache Hudi writes the table, too, and does not read both kinds")
-    if announcing is not DIRECT:
-        return warn_of_direct("the strategy of early detection looks before each marker")
     return True
 
 

@@ -114,13 +114,13 @@ class MarkerServer:
 
     # -- what the driver asks of it
 
-    def close_write(self) -> None:
-        """Let no task create a file any more. The service goes on telling them."""
-        self._batches.stop(CLOSED)
+    def stop(self, met: Met | None = None) -> None:
+        """Let no task create a file any more, because the write is over or yields to a rival.
 
-    def report(self, met: Met) -> None:
-        """Reply to every task from now on that its write yields to a rival."""
-        self._batches.stop(MarkerVerdict(Answer.CONFLICT, encode_met(met)))
+        The service goes on telling them.
+        """
+        verdict = CLOSED if met is None else MarkerVerdict(Answer.CONFLICT, encode_met(met))
+        self._batches.stop(verdict)
 
     def markers(self) -> list[MarkerName]:
         """Return all markers that tasks have announced, stored or on their way."""
