@@ -187,12 +187,15 @@ def test_a_write_that_lost_to_hudi_is_repeated(judge: JudgeClient, tmp_path: Pat
 # ---- remains of pyhudi writers, and Hudi's cleaner
 
 
+@pytest.mark.parametrize("markers", ["direct", "server"])
 def test_the_cleaner_of_hudi_rolls_back_a_dead_pyhudi_writer_and_spares_a_live_one(
-    judge: JudgeClient, tmp_path: Path
+    judge: JudgeClient, tmp_path: Path, markers: str
 ) -> None:
     scene = Scene(tmp_path / "table", NON_BLOCKING)
-    dead = dead_write(scene, scene.rows(range(24), written=1))
+    dead = dead_write(scene, scene.rows(range(24), written=1), markers=markers)
     assert scene.files_of(dead)
+    lists = {each.name for each in (scene.path / ".hoodie" / ".temp" / dead).glob("MARKERS*")}
+    assert lists == ({"MARKERS.type", "MARKERS0"} if markers == "server" else set())
     rows = scene.rows(range(6, 30), written=2)
     with held_write(scene, rows, **IMPATIENT) as (live, finish):
         grown_silent(scene, dead)

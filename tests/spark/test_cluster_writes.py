@@ -132,9 +132,12 @@ def test_a_task_whose_worker_is_killed_is_repeated(driver: Driver, path: Path) -
     assert not unknown_files(path)
 
 
-def test_a_slow_attempt_is_overtaken_and_changes_nothing(driver: Driver, path: Path) -> None:
+@pytest.mark.parametrize("markers", ["direct", "server"])
+def test_a_slow_attempt_is_overtaken_and_changes_nothing(
+    driver: Driver, path: Path, markers: str
+) -> None:
     driver.gates.hold("data")
-    write = _upsert(driver, path)
+    write = _upsert(driver, path, markers=markers)
     pid = driver.gates.held()[0]
     assert write.answer().get("rows") == len(_SECOND)
     assert is_alive(pid)
@@ -219,12 +222,15 @@ def test_a_task_that_outlives_its_executor_changes_nothing(driver: Driver, path:
     assert not unknown_files(path)
 
 
+@pytest.mark.parametrize("markers", ["direct", "server"])
 def test_what_a_killed_driver_began_is_rolled_back_by_the_next_writer(
-    driver: Driver, path: Path
+    driver: Driver, path: Path, markers: str
 ) -> None:
     driver.gates.hold("data")
-    _upsert(driver, path, heartbeat_interval_ms=1_000)
+    _upsert(driver, path, heartbeat_interval_ms=1_000, markers=markers)
     pid = driver.gates.held()[0]
+    lists = list((path / ".hoodie" / ".temp").glob("*/MARKERS*"))
+    assert bool(lists) is (markers == "server")
     driver.kill()
     assert rows_of(str(path)) == frozenset(_FIRST)
     assert unknown_files(path)  # the instant is pending

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,8 +82,8 @@ class MarkerFolder:
 
     def __init__(self, path: Path) -> None:
         self._root = path / ".hoodie" / ".temp"
-        self.path, self.lists, self.direct = path, set[str](), set[str]()
-        self.instant = ""
+        self.path, self.instant = path, ""
+        self.lists, self.direct, self.files = set[str](), set[str](), set[str]()
 
     def look(self) -> None:
         (folder,) = (each for each in self._root.iterdir() if each.is_dir())
@@ -90,25 +91,21 @@ class MarkerFolder:
         self.instant = folder.name
         self.lists = {name for name in found if name.startswith("MARKERS")}
         self.direct = {name for name in found if ".marker." in name and not name.startswith(".")}
-
-    def announced(self) -> set[str]:
         storage = pyhudi.open_table(self.path)._opening.storage
-        return {marker.data_file for marker in load_markers(storage, self.instant)}
+        self.files = {marker.data_file for marker in load_markers(storage, self.instant)}
 
 
 def test_the_tasks_of_a_write_leave_lists_and_no_marker_of_their_own(
     spark: SparkSession, path: Path, between: Between
 ) -> None:
     seen = MarkerFolder(path)
-    between(lambda: (seen.look(), files.update(seen.announced())))
-    files: set[str] = set()
+    between(seen.look)
     opened(path).upsert(frame(spark, "1"))
     assert values(path) == {"1"}
     assert "MARKERS.type" in seen.lists
     assert any(map(is_marker_list, seen.lists))
     assert not seen.direct
-    assert files
-    assert all((path / file).exists() for file in files)
+    assert seen.files == {each.relative_to(path).as_posix() for each in left_of(path, seen.instant)}
     assert not list((path / ".hoodie" / ".temp").glob("*/*"))
     assert not threads_of_services()
 
@@ -164,13 +161,12 @@ def test_when_the_service_dies_midway_tasks_go_on_with_direct_markers(
 
     monkeypatch.setattr(batches.MarkerBatches, "announce", two_replies)
     seen = MarkerFolder(path)
-    between(lambda: (seen.look(), files.update(seen.announced())))
-    files: set[str] = set()
+    between(seen.look)
     opened(path).upsert(frame(spark, "1"))
     assert values(path) == {"1"}
     assert seen.lists
     assert seen.direct
-    assert len(files) == len(left_of(path, seen.instant))
+    assert seen.files == {each.relative_to(path).as_posix() for each in left_of(path, seen.instant)}
 
 
 def test_a_service_that_executors_cannot_reach_costs_no_row(
@@ -234,8 +230,11 @@ def test_a_port_that_is_taken_leaves_direct_markers_and_a_warning(
     between(seen.look)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         service = pyhudi.MarkerService(port=taken.getsockname()[1])
-        with pytest.warns(MarkerServiceWarning, match="cannot listen"):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", MarkerServiceWarning)
             opened(path, marker_service=service).upsert(frame(spark, "1"))
+    assert [each.category for each in caught] == [MarkerServiceWarning]
+    assert "cannot listen" in str(caught[0].message)
     assert values(path) == {"1"}
     assert not seen.lists
     assert seen.direct

@@ -20,6 +20,7 @@ import pytest
 from counted_storage import CountedStorage
 from faulty_storage import Effect, Fault, FaultyStorage
 from pyhudi.conflict.announced import Met
+from pyhudi.conflict.file_groups import Footprint
 from pyhudi.conflict.rules import ConflictRule, WriteKind
 from pyhudi.errors import UnavailableError
 from pyhudi.format.files.file_names import FileGroupId, IoType, MarkerName
@@ -147,7 +148,7 @@ def test_two_hundred_workers_at_once_all_get_their_verdict() -> None:
     ):
         verdicts = [each for found in workers.map(work, range(200)) for each in found]
         assert verdicts == [OPEN] * 800
-        assert len(service.markers()) == 800
+        assert len(service.announced().groups) == 800
     assert len(storage.requests) <= 80
     assert len(load_markers(storage.as_storage(), T)) == 800
     assert not direct_markers(storage.as_storage())
@@ -168,10 +169,11 @@ def test_what_tasks_announced_is_known_in_the_driver_at_once() -> None:
     with serving(storage) as (service, announcing), ThreadPoolExecutor(1) as worker:
         announcing.announce(storage, T, marker(1))
         on_its_way = worker.submit(announcing.announce, storage, T, marker(2))
-        while len(service.markers()) < 2 and not on_its_way.done():
+        while len(service.announced().groups) < 2 and not on_its_way.done():
             time.sleep(0.001)
         assert not on_its_way.done()
-        assert service.markers() == [marker(1), marker(2)]
+        groups = frozenset([marker(1).file_group, marker(2).file_group])
+        assert service.announced() == Footprint(groups, groups)
         assert on_its_way.result() == OPEN
 
 
@@ -229,7 +231,7 @@ def test_what_waits_when_the_write_is_closed_is_not_stored(memory: MemoryStorage
         ThreadPoolExecutor(1) as other,
     ):
         waits = other.submit(announcing.announce, memory, T, marker(1))
-        while not service.markers():
+        while not service.announced().groups:
             time.sleep(0.001)
         service.close()
         assert waits.result() == OVER

@@ -6,7 +6,7 @@ Spark Connect there is no such process: the client of a session is not known to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pyhudi.conflict.announced import Met
-from pyhudi.format.files.file_names import MarkerName
+from pyhudi.conflict.file_groups import Footprint
 from pyhudi.settings import MarkerService, WriteSettings
 from pyhudi.world import World
 from pyhudi.write.markers.kind import are_listed, warn_of_direct
@@ -33,9 +33,9 @@ class ServedPlan:
     server: MarkerServer | None = None
 
     @property
-    def markers(self) -> Callable[[], Collection[MarkerName]] | None:
-        """Return what tells all markers of tasks that reach the service; None without one."""
-        return None if self.server is None else self.server.markers
+    def announced(self) -> Callable[[], Footprint] | None:
+        """Return what tells where tasks have announced files to the service; None without one."""
+        return None if self.server is None else self.server.announced
 
     def stop(self, met: Met | None) -> None:
         """Let no task that reaches the service create a file any more."""

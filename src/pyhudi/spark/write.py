@@ -113,7 +113,7 @@ class SparkExecutor:
                 raise_fence(storage, requested)
             cancel_tagged(self._spark, job_tag(requested))
 
-        with self._serving(plan) as served, watch.beside(stop_tasks, served.markers) as lost:
+        with self._serving(plan) as served, watch.beside(stop_tasks, served.announced) as lost:
             try:
                 return self._run(served.plan)
             except Exception as error:

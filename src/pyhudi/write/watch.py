@@ -33,7 +33,6 @@ from pyhudi.errors import HudiError
 from pyhudi.format.files.file_names import (
     BaseFileName,
     FileGroupId,
-    MarkerName,
     group_of_path,
     parse_data_file,
 )
@@ -131,12 +130,12 @@ class Watch:
     def beside(
         self,
         stop_tasks: Callable[[Met | None], None],
-        served: Callable[[], Collection[MarkerName]] | None = None,
+        served: Callable[[], Footprint] | None = None,
     ) -> Iterator[Callable[[], Lost | None]]:
         """Look in another thread while the block runs, and stop the tasks if they work in vain.
 
-        The tasks are stopped with the conflict, if the write yields. `served` are the markers that
-        a service stores, of tasks that reach it. What it yields returns how the write is lost, if
+        The tasks are stopped with the conflict, if the write yields. `served` tells where
+        tasks have announced files to a service. What it yields returns how the write is lost, if
         that was found.
         """
         log = self._session.log.read_only()
@@ -212,20 +211,23 @@ class Watch:
 
 
 def _announced(
-    storage: Storage, requested: str, served: Callable[[], Collection[MarkerName]] | None
+    storage: Storage, requested: str, served: Callable[[], Footprint] | None
 ) -> Footprint | None:
     """Return where the write has files by its markers; None if those cannot be read now."""
     try:
-        found: Collection[MarkerName]
         if served is None:
-            found = load_markers(storage, requested)
-        else:
-            found = {*served(), *direct_markers(marker_stats(storage, requested), requested)}
-        files = [marker.data_file for marker in found]
+            markers = load_markers(storage, requested)
+        else:  # tasks that do not reach it store theirs themselves
+            markers = direct_markers(marker_stats(storage, requested), requested)
+        files = [marker.data_file for marker in markers]
     except HudiError:
         return None
     bases = (path for path in files if isinstance(parse_data_file(file_name(path)), BaseFileName))
-    return Footprint(_groups(files), _groups(bases))
+    made = Footprint(_groups(files), _groups(bases))
+    if served is None:
+        return made
+    known = served()
+    return Footprint(known.groups | made.groups, known.bases | made.bases)
 
 
 def _groups(paths: Iterable[str]) -> frozenset[FileGroupId]:

@@ -6,7 +6,7 @@ such a log is named by the resize (`storage.objects.dual_logs`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pyhudi.errors import CorruptTableError
@@ -92,12 +92,10 @@ def _markers_in(storage: Storage, requested: str, stat: ObjectStat) -> tuple[Mar
     return found
 
 
-def direct_markers(listed: Iterable[ObjectStat], requested: str) -> Iterator[MarkerName]:
-    """Yield the markers of a listing of the instant's marker folder that are objects themselves."""
+def direct_markers(listed: Iterable[ObjectStat], requested: str) -> tuple[MarkerName, ...]:
+    """Return the markers that are objects of a listing of the instant's marker folder."""
     start = len(marker_folder(InstantTime(requested))) + 1
-    for stat in listed:
-        if (marker := MarkerName.parse(stat.path[start:])) is not None:
-            yield marker
+    return tuple(filter(None, (MarkerName.parse(stat.path[start:]) for stat in listed)))
 
 
 def marker_objects(storage: Storage, requested: str) -> list[str]:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from itertools import count
 
+from pyhudi.conflict.file_groups import Footprint
 from pyhudi.errors import HudiError
-from pyhudi.format.files.file_names import MarkerName
+from pyhudi.format.files.file_names import FileGroupId, MarkerName
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.marker_requests import CLOSED, STORED, MarkerVerdict, Refused
 from pyhudi.plan.marker_batches import LIST_BYTES, OpenList, Wait, next_batch
@@ -55,7 +56,9 @@ class MarkerBatches:
         self._elapsed_ms = elapsed_ms
         self._settings = settings
         self._verdict = STORED
-        self._announced: dict[MarkerName, bool] = {}  # True if stored
+        self._stored: dict[MarkerName, bool] = {}  # False: not yet
+        self._groups: set[FileGroupId] = set()
+        self._bases: set[FileGroupId] = set()
         self._waiting: list[_Waiting] = []
         self._lists: dict[int, MarkerList] = {}  # that take markers
         self._busy: set[int] = set()  # of those
@@ -68,9 +71,9 @@ class MarkerBatches:
 
     # -- from any thread
 
-    def markers(self) -> list[MarkerName]:
-        """Return all that has been announced, stored or on its way."""
-        return list(self._announced)
+    def announced(self) -> Footprint:
+        """Return where files have been announced, whether or not their markers are stored yet."""
+        return Footprint(frozenset(self._groups), frozenset(self._bases))
 
     def stop(self, verdict: MarkerVerdict) -> None:
         """Give this verdict from now on. The first one stays."""
@@ -81,15 +84,23 @@ class MarkerBatches:
 
     async def announce(self, markers: Sequence[MarkerName]) -> MarkerVerdict | Refused:
         """Store the markers; return the verdict as of then."""
-        new = [marker for marker in markers if not self._announced.get(marker)]
+        new = [marker for marker in markers if not self._stored.get(marker)]
         if new and self._verdict is STORED:
-            self._announced.update(dict.fromkeys(new, False))
+            self._note(new)
             is_stored = asyncio.get_running_loop().create_future()
             self._waiting.append(_Waiting(new, is_stored, self._elapsed_ms()))
             self._go_on()
             if not await is_stored:
                 return NOT_STORED
         return self._verdict
+
+    def _note(self, markers: Sequence[MarkerName]) -> None:
+        """Keep what is announced now, so that a look need not go through all of it."""
+        for marker in markers:
+            self._stored[marker] = False
+            self._groups.add(group := marker.file_group)
+            if marker.is_of_base:
+                self._bases.add(group)
 
     async def end(self) -> None:
         """Wait for what is being stored. What waits is not stored any more."""
@@ -140,7 +151,7 @@ class MarkerBatches:
                 if is_stored := await self._is_stored(number, markers):
                     break
                 number = None
-            self._announced.update(dict.fromkeys(markers, is_stored))
+            self._stored.update(dict.fromkeys(markers, is_stored))
         except HudiError:
             pass  # each task stores its markers itself, and reports why it cannot
         finally:

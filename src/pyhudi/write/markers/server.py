@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Final
 
 from pyhudi.conflict.announced import Met
-from pyhudi.format.files.file_names import MarkerName
+from pyhudi.conflict.file_groups import Footprint
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.marker_requests import (
     CLOSED,
@@ -122,9 +122,9 @@ class MarkerServer:
         verdict = CLOSED if met is None else MarkerVerdict(Answer.CONFLICT, encode_met(met))
         self._batches.stop(verdict)
 
-    def markers(self) -> list[MarkerName]:
-        """Return all markers that tasks have announced, stored or on their way."""
-        return self._batches.markers()
+    def announced(self) -> Footprint:
+        """Return where tasks have announced files, whether or not the markers are stored yet."""
+        return self._batches.announced()
 
     # -- one connection
 
