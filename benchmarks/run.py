@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import buckets
 import commits
+import early
 import imports
 import merge
 import planning
@@ -26,6 +27,7 @@ import services
 BENCHMARKS: dict[str, Callable[[], bool]] = {
     "buckets": buckets.main,
     "commits": commits.main,
+    "early": early.main,
     "imports": imports.main,
     "many_writers": many_writers.main,
     "merge": merge.main,
@@ -50,19 +52,21 @@ if __name__ == "__main__":
     parser.add_argument(
         "--part",
         action="append",
-        choices=list(buckets.PARTS),
-        help="of `buckets`, which otherwise runs all",
+        choices=[*buckets.PARTS, *early.PARTS],
+        help="of `buckets` or `early`, which otherwise run all",
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="`buckets`, `many_writers` and `services` smaller, to try them",
+        help="`buckets`, `early`, `many_writers` and `services` smaller, to try them",
     )
     asked = parser.parse_args()
     if unknown := ", ".join(sorted(set(asked.name) - set(BENCHMARKS))):
         parser.error(f"no benchmark {unknown}; there are {', '.join(BENCHMARKS)}")
-    parts = asked.part or tuple(buckets.PARTS)
+    parts = [part for part in asked.part or () if part in buckets.PARTS] or tuple(buckets.PARTS)
     BENCHMARKS["buckets"] = partial(buckets.main, is_quick=asked.quick, mib=asked.mib, parts=parts)
+    parts = [part for part in asked.part or () if part in early.PARTS] or tuple(early.PARTS)
+    BENCHMARKS["early"] = partial(early.main, is_quick=asked.quick, parts=parts)
     BENCHMARKS["writes"] = partial(writes.main, asked.rows)
     BENCHMARKS["many_writers"] = partial(many_writers.main, is_quick=asked.quick)
     BENCHMARKS["services"] = partial(services.main, is_quick=asked.quick)

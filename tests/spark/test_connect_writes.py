@@ -24,6 +24,8 @@ def test_every_verb_leaves_the_right_rows_through_spark_connect(tmp_path: Path) 
     assert done.returncode == 0, done.stderr[-3000:]
     told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     assert len(told) == len(steps())
+    (warned,) = json.loads(done.stdout.splitlines()[-1])["warnings"]
+    assert "Spark Connect" in warned
     for step, (module, rows) in zip(steps(), told, strict=True):
         assert "connect" in module
         assert len(rows) == len(step.rows), step.verb

@@ -12,7 +12,6 @@ import pytest
 import pyhudi
 from faulty_storage import Effect, Fault, FaultyStorage
 from memory_tables import MemoryTable
-from opened_tables import opening_on
 from pyhudi.errors import UnavailableError
 from pyhudi.format.files.file_names import group_of_path, parse_data_file
 from pyhudi.format.lock.lock_kind import LockKind
@@ -20,12 +19,7 @@ from pyhudi.format.paths import file_name
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.table_config import TableType
 from pyhudi.format.timeline.markers import MARKER_ROOT
-from pyhudi.settings import Markers, WriteSettings
-from pyhudi.write.begin import ready
-from pyhudi.write.detached import begin
-from pyhudi.write.intent import WholeRows, WriteIntent
 from pyhudi.write.markers.kind import MarkerServiceWarning
-from pyhudi.write.schemas import row_schema
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.string())])
 KEYS = [f"k{n}" for n in range(24)]
@@ -150,12 +144,3 @@ def test_a_table_that_hudi_writes_too_gets_direct_markers_and_one_warning(
     found = [each for each in caught if each.category is MarkerServiceWarning]
     assert len(found) == int(warns)
     assert all("Apache Hudi" in str(each.message) for each in found)
-
-
-def test_a_save_through_the_data_source_has_direct_markers_and_warns() -> None:
-    table = made(MOR)
-    settings = WriteSettings(markers=Markers.SERVER)
-    session = ready(opening_on(table.storage, table.world("begin"), settings))
-    intent = WriteIntent(operation="UPSERT", change=WholeRows(), rows=row_schema(session))
-    with pytest.warns(MarkerServiceWarning, match="data source"):
-        begin(session, intent)

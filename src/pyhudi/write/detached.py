@@ -36,7 +36,7 @@ from pyhudi.progress import ProgressBoard
 from pyhudi.session.lock_setting import difference
 from pyhudi.session.open import OpenTable, Overrides
 from pyhudi.session.session import TableSession
-from pyhudi.settings import Markers, WriteSettings
+from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.write_fence import raise_fence, remove_fence
 from pyhudi.storage.protocol import ObjectStat, Storage
@@ -48,7 +48,6 @@ from pyhudi.write.complete import complete as complete_write
 from pyhudi.write.early.start import announced_by, early_check
 from pyhudi.write.files.announcing import MetRivalError
 from pyhudi.write.intent import Reads, WriteIntent
-from pyhudi.write.markers.kind import warn_of_direct
 from pyhudi.write.plan import Prepared, WritePlan, finish, plan_write
 from pyhudi.write.rebase import rebased_logs
 from pyhudi.write.result import WriteResult, write_result
@@ -92,8 +91,6 @@ class DetachedWrite:
 def begin(session: TableSession, intent: WriteIntent) -> DetachedWrite | WriteResult:
     """Begin a write, or return the result of the one that completed with its write id."""
     refuse_joined(session.config, "a save")
-    if session.settings.markers is not Markers.DIRECT:
-        warn_of_direct("Spark's data source has no process beside the tasks of a save")
     if (done := finished(session, intent)) is not None:
         return done
     if intent.write_id is not None:
