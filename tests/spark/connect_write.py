@@ -3,8 +3,8 @@
 Usage: connect_write.py TABLE STEPS [STRATEGY], where the steps are JSON, [verb, source, options]
 each, and the strategy is one of early detection. Prints a line for each: the class of the session's
 module, and the rows that the local engine reads then. With a strategy, a write that yields prints
-its facts instead, and ends the run. Markers are asked for from a service, which there is not through
-Connect: the last line has the warnings.
+its facts instead, and ends the run. Markers are asked for from a service, which there is not
+through Connect: the last line has the warnings.
 """
 
 from __future__ import annotations

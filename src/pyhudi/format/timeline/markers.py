@@ -7,8 +7,9 @@ a rollback knows what to delete. There are two ways to do it:
 - by timeline server: a file `MARKERS.type` names the way, and text files `MARKERS0`, `MARKERS1`
   and so on list marker paths, one to a line. Hudi's Spark writers do this by default.
 
-pyhudi reads both. It writes direct markers, and for the copies of a resize, which are many small
-files, one list for each write that is copied.
+pyhudi reads both, also in one folder. It writes direct markers, or lists where it was asked for them
+(`write.markers`); and for the copies of a resize, which are many small files, one list for each
+write that is copied.
 """
 
 from __future__ import annotations

@@ -14,6 +14,10 @@ input may have rows for file groups that the winner never touched. So:
 A task that saw no fence created its marker before the fence, so the driver's listing has it, and
 an unknown file stops the write. A task that looks later sees the fence, or, since the heartbeat
 goes first and is looked for last, no heartbeat. Nothing stays behind, and no clock is involved.
+
+Where a service in the driver's process stores the markers (`write.markers`), its reply is the
+task's look. It says whether the write was open after the marker was stored. The driver closes the
+service before step 1, so a task that was told "open" has its marker in the listing, too.
 """
 
 from __future__ import annotations
