@@ -40,6 +40,7 @@ _HOMES = {
     "InvalidRequestError": "pyhudi.errors",
     "LogBlockFormat": "pyhudi.settings",
     "MarkerService": "pyhudi.settings",
+    "MarkerServiceWarning": "pyhudi.write.markers.kind",
     "Markers": "pyhudi.settings",
     "Migrated": "pyhudi.services.migration.result",
     "OutcomeUnknownError": "pyhudi.errors",
@@ -145,6 +146,7 @@ if TYPE_CHECKING:
     from pyhudi.settings import SchemaMode as SchemaMode
     from pyhudi.settings import WriteSettings as WriteSettings
     from pyhudi.timeline.instant_time import RequestedTime as RequestedTime
+    from pyhudi.write.markers.kind import MarkerServiceWarning as MarkerServiceWarning
     from pyhudi.write.preview.preview import WritePreview as WritePreview
     from pyhudi.write.result import WriteResult as WriteResult
 

@@ -57,6 +57,7 @@ PUBLIC = {
     "InvalidRequestError",
     "LogBlockFormat",
     "MarkerService",
+    "MarkerServiceWarning",
     "Markers",
     "Migrated",
     "OutcomeUnknownError",

@@ -15,9 +15,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import pyhudi
+from many_writers.scene import HeldWrite, Stop
 from pyhudi.commit.transaction import Transaction
-from pyhudi.errors import ConflictError
+from pyhudi.errors import ConflictError, EarlyConflictError
 from pyhudi.format.timeline.instant import InstantTime
+from pyhudi.format.timeline.marker_requests import STORED
 from pyhudi.format.timeline.markers import is_marker_list
 from pyhudi.settings import EarlyDetection
 from pyhudi.storage.objects.markers import load_markers
@@ -221,6 +223,48 @@ def test_a_write_that_loses_midway_stops_all_tasks_through_the_service(
     assert told[-1].answer == "closed"
     assert values(cow) == {"rival"}
     assert not left_of(cow, caught.value.facts["ours"]["instant"])
+
+
+@pytest.mark.parametrize("theirs", ["direct", "server"])
+def test_the_reply_to_a_task_carries_the_conflict_that_the_driver_found(
+    spark: SparkSession, cow: Path, monkeypatch: pytest.MonkeyPatch, theirs: str
+) -> None:
+    told: list[Any] = []
+    announce = batches.MarkerBatches.announce
+
+    async def once_it_is_found(self: batches.MarkerBatches, markers: Any) -> Any:
+        while (verdict := await announce(self, markers)) == STORED:
+            await asyncio.sleep(0.05)
+        told.append(verdict)
+        return verdict
+
+    monkeypatch.setattr(batches.MarkerBatches, "announce", once_it_is_found)
+    ahead = opened(cow, markers=theirs)
+    rival = HeldWrite(lambda: ahead.upsert(rows("theirs"))).run_to(Stop.WRITTEN)
+    early = EarlyDetection(strategy="async_server", period_ms=200)
+    with pytest.raises(EarlyConflictError) as caught:
+        opened(cow, early_detection=early).upsert(frame(spark, "ours"))
+    facts = caught.value.facts
+    assert (facts["strategy"], facts["theirs"]["instant"]) == ("async_server", rival.requested)
+    assert told[0].answer == "conflict"
+    assert not left_of(cow, facts["ours"]["instant"])
+    rival.finish()
+    assert values(cow) == {"theirs"}
+
+
+def test_tasks_may_look_for_rivals_before_they_ask_the_service(
+    spark: SparkSession, cow: Path
+) -> None:
+    ahead = opened(cow)
+    rival = HeldWrite(lambda: ahead.upsert(rows("theirs"))).run_to(Stop.WRITTEN)
+    with pytest.raises(EarlyConflictError) as caught:
+        opened(cow, early_detection=EarlyDetection(strategy="simple_direct")).upsert(
+            frame(spark, "ours")
+        )
+    ours = caught.value.facts["ours"]["instant"]
+    assert not list((cow / ".hoodie" / ".temp" / ours).glob("*"))
+    rival.finish()
+    assert values(cow) == {"theirs"}
 
 
 def test_a_port_that_is_taken_leaves_direct_markers_and_a_warning(

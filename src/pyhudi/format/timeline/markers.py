@@ -7,7 +7,7 @@ a rollback knows what to delete. There are two ways to do it:
 - by timeline server: a file `MARKERS.type` names the way, and text files `MARKERS0`, `MARKERS1`
   and so on list marker paths, one to a line. Hudi's Spark writers do this by default.
 
-pyhudi reads both, also in one folder. It writes direct markers, or lists where it was asked for them
+pyhudi reads both, also in one folder. It writes direct markers, or lists where these were asked for
 (`write.markers`); and for the copies of a resize, which are many small files, one list for each
 write that is copied.
 """
