@@ -42,7 +42,7 @@ from pyhudi.storage.objects.markers import direct_markers, load_markers, marker_
 from pyhudi.storage.open import open_storage
 from pyhudi.storage.protocol import Storage
 from pyhudi.world import real_world
-from pyhudi.write.early.check import EarlyCheck, Stance
+from pyhudi.write.early.check import EarlyCheck, Seen, Stance
 from pyhudi.write.early.rivals import Rival
 from pyhudi.write.files.announcing import DIRECT, Announcing
 from pyhudi.write.files.spec import WriteSpec, create_marker
@@ -238,7 +238,8 @@ def _check(count: int, limit_s: float) -> bool:
             ask(address, [_marker(n) for n in range(first, min(count, first + 5_000))])
         stance = Stance(OURS, Checks(), None, WriteSettings(), is_mor=False, is_blind=False)
         rivals = (Rival(THEIRS, WriteKind.WRITE, "none"),)
-        known = EarlyCheck(STRATEGIES["async_server"], stance, rivals, 120_000, real_world)
+        looks, seen = STRATEGIES["async_server"], Seen(stance)
+        known = EarlyCheck(looks, stance, rivals, 120_000, real_world, seen)
 
         def look(check: EarlyCheck) -> None:
             made = server.announced()

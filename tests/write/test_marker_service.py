@@ -435,7 +435,7 @@ def test_how_to_announce_can_be_sent_and_hides_its_token(memory: MemoryStorage) 
 def test_a_port_that_is_taken_is_an_error_of_the_system(memory: MemoryStorage) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         service = MarkerServer(memory, T, real_world(), FAST)
-        with pytest.raises(OSError, match="address already in use"):
+        with pytest.raises(OSError, match="already in use"):
             service.start("127.0.0.1", taken.getsockname()[1], "127.0.0.1")
         service.close()
 
@@ -570,12 +570,12 @@ def test_a_writer_in_one_process_keeps_lists_without_a_service(memory: MemorySto
 
 def test_a_list_of_a_writer_in_one_process_stays_small(memory: MemoryStorage) -> None:
     announcing, long = ListedMarkers(), "/".join(["p" * 200] * 5)
-    for number in range(150):
+    for number in range(300):
         announcing.announce(memory, T, marker(number, long))
     sizes = [stat.size for stat in memory.list(marker_folder(T))]
-    assert len(sizes) == 4
+    assert len(sizes) >= 4
     assert max(sizes) < LIST_BYTES + 2_000
-    assert len(load_markers(memory, T)) == 150
+    assert len(load_markers(memory, T)) == 300
 
 
 def test_a_writer_in_one_process_reports_storage_that_fails(memory: MemoryStorage) -> None:

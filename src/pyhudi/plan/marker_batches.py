@@ -20,7 +20,7 @@ from pyhudi.settings import MarkerService
 #: stage go in step: the reply to one batch releases them all.
 _GATHERING = 10
 #: A list that has as many bytes gets no more markers.
-LIST_BYTES: Final = 64 << 10
+LIST_BYTES: Final = 128 << 10
 
 
 @dataclass(frozen=True, slots=True)

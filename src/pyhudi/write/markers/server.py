@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -73,18 +74,13 @@ class MarkerServer:
 
         Port 0 is a free one. OSError if the address cannot be had.
         """
-        loop, end_loop = event_loop(self._threads)
+        listening = _listening(bind, port)
+        self._loop, self._end_loop = event_loop(self._threads)
         opening = asyncio.start_server(
-            self._connected, bind, port, limit=HEAD_BYTES_MAX, backlog=_BACKLOG
+            self._connected, sock=listening, limit=HEAD_BYTES_MAX, backlog=_BACKLOG
         )
-        try:
-            self._server = asyncio.run_coroutine_threadsafe(opening, loop).result()
-        except BaseException:
-            end_loop()
-            raise
-        self._loop, self._end_loop = loop, end_loop
-        bound = self._server.sockets[0].getsockname()[1]
-        return ServedMarkers(ServiceAddress(host, bound, self._write))
+        self._server = asyncio.run_coroutine_threadsafe(opening, self._loop).result()
+        return ServedMarkers(ServiceAddress(host, listening.getsockname()[1], self._write))
 
     def close(self) -> None:
         """Let no task create a file any more, wait for what is being stored, and end."""
@@ -186,3 +182,13 @@ class MarkerServer:
                 peer[0],
                 why,
             )
+
+
+def _listening(bind: str, port: int) -> socket.socket:
+    """Return a socket that listens on one of the name's addresses.
+
+    With a free port, several addresses would have several ports.
+    """
+    found = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM)
+    family, *_, address = min(found, key=lambda each: each[0] is not socket.AF_INET)
+    return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
