@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 
-from pyhudi.format.files.file_names import IoType, MarkerName
+from pyhudi.format.files.file_names import IoType, MarkerName, parse_data_file
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.marker_requests import (
     BODY_BYTES_MAX,
@@ -208,3 +210,23 @@ def test_a_refusal_is_a_reply_without_a_verdict(status: int) -> None:
     assert head_.startswith(f"HTTP/1.1 {status} ".encode())
     assert json.loads(body) == {"refused": "why"}
     assert decode_verdict(status, body) is None
+
+
+def test_changed_bytes_are_a_request_or_a_refusal_and_never_an_error() -> None:
+    whole, body = head(), encode_marker_list([BASE, LOG])
+    for seed in range(2_000):
+        chance = random.Random(seed)
+        at, byte = chance.randrange(len(whole)), chance.randrange(256)
+        changed = whole[:at] + bytes([byte]) + whole[at + chance.randrange(3) :]
+        found = parse_head(changed, WRITE)
+        if not isinstance(found, Refused):
+            assert WRITE.token.encode() in changed
+            assert WRITE.target.encode() in changed
+            assert 0 <= found <= BODY_BYTES_MAX
+        at = chance.randrange(len(body))
+        markers = parse_announced(body[:at] + bytes([byte]) + body[at + chance.randrange(3) :], T)
+        for marker in () if isinstance(markers, Refused) else markers:
+            name = parse_data_file(file_name(marker.data_file))
+            assert name is not None
+            assert name.requested == T
+            assert ".." not in marker.data_file.split("/")
