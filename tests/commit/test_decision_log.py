@@ -151,6 +151,24 @@ def test_what_a_crashed_writer_decided_is_carried_out_by_the_next(bench: Bench) 
     assert again.instant.file_name == completed
 
 
+def test_a_look_knows_what_was_decided_and_is_published_after_it(bench: Bench) -> None:
+    """Else a writer that looked would append a time, or a completion, as if that were not there."""
+    entry = begun(bench.log("a"))
+    crash = Fault(Effect.FAIL, operation="create", path=f"{TIMELINE}/*_*", times=None)
+    dying = bench.log("a", storage=FaultyStorage(bench.storage, [crash]))
+    dying.refresh()
+    with pytest.raises(UnavailableError):
+        dying.append(completion(entry))
+    looking = bench.log("b")
+    seen = dict(looking.peek().completed)
+    assert seen.keys() == {entry.instant}
+    assert not any("_" in name for name in bench.names()), "a look publishes nothing"
+    bench.log("c").refresh()
+    begun(looking)
+    assert looking.live.completed == seen
+    assert looking.append(abort(entry)) == Refused(Rule.COMPLETED, entry.instant)
+
+
 def decided_and_not_published(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> str:
     """A writer dies between its entry and the completed file, whose bytes are staged; the path."""
     monkeypatch.setattr("pyhudi.commit.proposals.INLINE_BYTES_MAX", 3)

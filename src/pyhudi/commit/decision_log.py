@@ -168,10 +168,15 @@ class DecisionLog:
         One request finds the new entries, for a process that looks now and then. On a shared table
         the timeline is listed.
         """
-        self._catch_up()
-        if self.is_shared:
+        tail = self._catch_up().tail
+        if self.is_shared:  # its last entry may never be published
             self._live = None
-        return self._current(is_guarded=False)
+            return self._current(is_guarded=False)
+        is_listed = self._live is None
+        live = self._current(is_guarded=False)
+        if is_listed and tail is not None:
+            live.note(tail)  # it may have been listed before
+        return live
 
     @contextmanager
     def guarded(self) -> Iterator[tuple[LiveTimeline, Callable[[], bool]]]:
