@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
-from faulty_storage import FaultyStorage
+from faulty_storage import Effect, Fault, FaultyStorage
 from memory_tables import MemoryTable
 from opened_tables import table_on
 from pyhudi.api.table import Table
@@ -26,6 +26,7 @@ KEYS = [f"k{n}" for n in range(64)]
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), ("v", pa.string())])
 ORDERED = SCHEMA.append(pa.field("ts", pa.int64()))
 COW, OPTIMISTIC, NON_BLOCKING = "copy on write", "merge on read", "non-blocking"
+RINGS = "consistent buckets"
 PERIOD_MS = 5_000
 
 
@@ -39,6 +40,8 @@ def made(kind: str) -> MemoryTable:
     definition: dict[str, Any] = {"buckets": pyhudi.SimpleBuckets(BUCKETS)}
     if kind == COW:
         definition["table_type"] = TableType.COPY_ON_WRITE
+    if kind == RINGS:
+        definition["buckets"] = pyhudi.ConsistentBuckets(initial=BUCKETS)
     if kind == NON_BLOCKING:
         definition["ordering"] = "ts"
     table = MemoryTable(ORDERED if kind == NON_BLOCKING else SCHEMA, **definition)
@@ -264,6 +267,21 @@ def test_a_write_that_was_rolled_back_stops_at_its_next_look() -> None:
     assert error is not None
     assert "rolled it back" in str(error)
     assert len(storage.files) < BUCKETS
+
+
+def test_a_look_at_a_plan_that_is_decided_and_not_published_does_not_hide_it_at_the_end() -> None:
+    """Else the overwrite would complete in buckets of which a resize goes on to copy the rows."""
+    table = made(RINGS)
+    dies = Fault(Effect.FAIL, operation="create", path="*.clustering.requested", times=None)
+
+    def plan(_: Table) -> None:
+        dying = table_on(FaultyStorage(table.storage, [dies]), table.world("dying"))
+        with pytest.raises(UnavailableError):
+            dying.services.resize(pyhudi.ResizePolicy(rest_seconds=0), plan_only=True)
+
+    _, error = written(table, lambda ours: VERBS["overwrite"](table, ours), plan)
+    assert error is None
+    assert table.pending() == [], "an overwrite cancels a resize of its buckets"
 
 
 def test_before_the_first_period_has_passed_a_write_does_not_look() -> None:

@@ -246,9 +246,12 @@ class ConcurrentWrites:
         return self._resize_plans[requested]
 
     def _plan(self, instant: Instant) -> ServicePlan:
-        if instant.requested not in self._plans:
-            self._plans[instant.requested] = load_service_plan(self._log, instant)
-        return self._plans[instant.requested]
+        plan = self._plans.get(instant.requested)
+        if plan is None:
+            plan = load_service_plan(self._log, instant)
+            if plan.groups != frozenset():  # else it may be decided, and not published yet
+                self._plans[instant.requested] = plan
+        return plan
 
     # -- pending
 
