@@ -7,6 +7,7 @@ such a log is named by the resize (`storage.objects.dual_logs`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pyhudi.errors import CorruptTableError
@@ -33,7 +34,10 @@ def load_markers(
     `listed` is the listing of its marker folder, if known.
     """
     stats = marker_stats(storage, requested) if listed is None else listed
-    found = {marker for stat in stats for marker in _markers_in(storage, requested, stat)}
+    found: set[MarkerName] = set()
+    for stat in stats:
+        with suppress(FileNotFoundError):  # removed since, because the instant has ended
+            found.update(_markers_in(storage, requested, stat))
     return tuple(sorted(found, key=lambda marker: marker.path))
 
 
