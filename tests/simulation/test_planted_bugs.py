@@ -14,6 +14,7 @@ import pytest
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.simulate.table.schedules import MODES, Mode, ScheduleResult, Services, run_schedule
 from simulation.planted.commit import BUGS
+from simulation.planted.early import EARLY_BUGS
 from simulation.planted.resizes import RESIZE_BUGS
 from simulation.planted.schemas import SCHEMA_BUGS
 from simulation.planted.virtual_resizes import VIRTUAL_BUGS
@@ -23,6 +24,8 @@ SEARCH = int(os.environ.get("PYHUDI_SEARCH", "0"))
 ARCHIVING = {"no chain rule"}
 #: Where the schema changes beside resizes.
 EVOLVING = {"children in an old schema"}
+#: Where buckets split and merge beside writers that look.
+RESIZING = {"pending resizes count", "absent plans remembered"}
 #: Where more table services run than a seed would draw.
 SERVED: dict[str, Services] = {
     "compactions ignored": Services(compactors=1),
@@ -131,6 +134,12 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "services bring schemas": [("nbcc", 18), ("partial", 19), ("shared", 42)],
     "last begin passed": [("partial", 29), ("shared", 39), ("shared", 9)],
     "no wait for the other reader": [("shared", 1), ("shared", 23), ("shared", 25)],
+    "pending rivals count": [("occ", 0), ("shared", 0), ("nbcc", 1), ("partial", 1)],
+    "settled conflicts count": [("occ", 0), ("shared", 1), ("partial", 4)],
+    "pending resizes count": [("shared", 0), ("nbcc", 4), ("nbcc", 11)],
+    "partitions not compared": [("occ", 3), ("nbcc", 3), ("shared", 3)],
+    "looks that leave a trace": [("nbcc", 53), ("partial", 488), ("partial", 661)],
+    "absent plans remembered": [("partial", 702)],
 }
 
 
@@ -147,8 +156,9 @@ def played(bug: str, mode: Mode, seed: int) -> ScheduleResult:
         archives=archives,
         services=services,
         evolves=bug in SCHEMA_BUGS or bug in EVOLVING,
-        resizes=bug in RESIZE_BUGS or bug in VIRTUAL_BUGS,
+        resizes=bug in RESIZE_BUGS or bug in VIRTUAL_BUGS or bug in RESIZING,
         is_virtual=bug in VIRTUAL_BUGS,
+        looks=bug in EARLY_BUGS,
     )
 
 

@@ -120,6 +120,23 @@ def test_no_schedule_in_which_a_table_is_migrated_breaks_a_promise(mode: Mode) -
     assert resized >= MIGRATING
 
 
+#: How many seeds of each mode are tried with writers that look while they write, beside those that
+#: draw them. In every other one buckets split and merge.
+LOOKING = SCHEDULES // 80
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_write_stops_early_that_could_complete(mode: Mode) -> None:
+    doomed: set[tuple[int, str]] = set()
+    for seed in range(FIRST_SEED, FIRST_SEED + LOOKING):
+        resizes = bool(seed % 2)
+        result = run_schedule(seed, mode=mode, looks=True, resizes=resizes)
+        broken = "\n".join(map(str, result.violations))
+        assert not broken, f"run_schedule({seed}, mode={mode!r}, looks=True, {resizes=}):\n{broken}"
+        doomed |= {(seed, each.requested) for each in result.history.doomed}
+    assert len(doomed) >= LOOKING // 5
+
+
 #: Seeds of each mode in which every listing comes in two pages, and others act in between.
 SPLIT = max(1, SCHEDULES // 160)
 _READS = {Operation.SNAPSHOT, Operation.CHANGES, Operation.RESTART}
@@ -180,13 +197,13 @@ ONCE_BROKEN_EVOLVING: list[tuple[Mode, int, str]] = [
 
 @pytest.mark.parametrize(("mode", "seed", "what"), ONCE_BROKEN)
 def test_what_once_broke_a_promise_no_longer_does(mode: Mode, seed: int, what: str) -> None:
-    result = run_schedule(seed, mode=mode, evolves=False, resizes=False)
+    result = run_schedule(seed, mode=mode, evolves=False, resizes=False, looks=False)
     assert not result.violations, what
 
 
 @pytest.mark.parametrize(("mode", "seed", "what"), ONCE_BROKEN_EVOLVING)
 def test_what_once_broke_a_schema_no_longer_does(mode: Mode, seed: int, what: str) -> None:
-    result = run_schedule(seed, mode=mode, evolves=True)
+    result = run_schedule(seed, mode=mode, evolves=True, looks=False)
     assert not result.violations, what
 
 

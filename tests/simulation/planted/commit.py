@@ -40,6 +40,7 @@ from pyhudi.storage.objects.markers import load_markers
 from pyhudi.timeline.instant_time import clock_time
 from pyhudi.timeline.live import LiveTimeline
 from simulation.planted.conflicts import CONFLICT_BUGS
+from simulation.planted.early import EARLY_BUGS
 from simulation.planted.resizes import RESIZE_BUGS
 from simulation.planted.schemas import SCHEMA_BUGS
 from simulation.planted.services import SERVICE_BUGS
@@ -232,6 +233,7 @@ BUGS: dict[str, _Bug] = {
     "no markers": _no_markers,
     "rollback trusts its plan": _rollback_trusts_its_plan,
     **CONFLICT_BUGS,
+    **EARLY_BUGS,
     **SCHEMA_BUGS,
     **RESIZE_BUGS,
     **VIRTUAL_BUGS,

@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.simulate.table.rows import Numbers, Row
 
 
@@ -87,6 +88,21 @@ class ProposedChange:
     is_done: bool = False  # the answer was that the change is in force
 
 
+class Doomed(NamedTuple):
+    """A running write was found to be certain to lose, at this moment."""
+
+    requested: str
+    place: int  # how many changes the store had seen
+    process: str
+    by: str  # the instant in its way
+    was_rolled_back: bool
+    # Where it has files, or would have them at its end.
+    bases: frozenset[FileGroupId]
+    logs: frozenset[FileGroupId]
+    references: frozenset[FileGroupId]  # logs that refer to rows in others
+    new_keys: frozenset[FileGroupId]  # where it took keys for new
+
+
 class LostFile(NamedTuple):
     """A write could not read a file that it began with."""
 
@@ -110,6 +126,8 @@ class History:
         self.registered: dict[str, int] = {}
         #: Files that were gone when a write needed them.
         self.lost: list[LostFile] = []
+        #: What looks of running writes found.
+        self.doomed: list[Doomed] = []
         #: Key and version of a row → its values in columns that were added.
         self.numbers: dict[tuple[str, str], Numbers] = {}
         #: Changes of the schema that processes proposed, in true order.

@@ -87,6 +87,8 @@ EVOLVING_RATE = 0.12
 RESIZING_RATE = 0.35
 #: How many of those begin with simple buckets, and are migrated.
 MIGRATING_RATE = 0.3
+#: How many of the schedules have writers that look while they write whether they are doomed.
+LOOKING_RATE = 0.2
 #: How many of the writes replace partitions, where some do.
 REPLACING_RATE = 0.25
 
@@ -166,6 +168,7 @@ def run_schedule(
     resizes: bool | None = None,
     migrates: bool | None = None,
     is_virtual: bool = False,
+    looks: bool | None = None,
     closely: bool = False,
 ) -> ScheduleResult:
     """Play the seed's schedule and judge it. Arguments replace the seed's own.
@@ -174,6 +177,8 @@ def run_schedule(
 
     If it `resizes`, its buckets are nodes of rings, which split and merge; with `is_virtual`, by
     virtual resizes. If it `migrates`, too, they are simple buckets at first.
+
+    If it `looks`, its writers look while they write whether they are certain to lose.
 
     With `closely`, all states of the table are read after each step of a table service.
 
@@ -203,6 +208,7 @@ def run_schedule(
             resizes=resizes,
             migrates=migrates,
             is_virtual=is_virtual,
+            looks=looks,
         )
         schedule.play()
         return schedule.result(closely=closely)
@@ -297,6 +303,7 @@ class _Schedule:
         resizes: bool | None,
         migrates: bool | None,
         is_virtual: bool,
+        looks: bool | None,
     ) -> None:
         self._services = services
         self._simulation = simulation
@@ -320,6 +327,8 @@ class _Schedule:
         # No table that Hudi writes, too, is migrated, and none has virtual resizes.
         kind = replace(kind, is_migrating=is_migrating and kind.has_rings and lock is None)
         kind = replace(kind, is_virtual=is_virtual and kind.has_rings and lock is None)
+        looking = happens(random_stream(simulation.seed, f"looking of {mode}"), LOOKING_RATE)
+        self._looks = looking if looks is None else looks
         copies = kind.table_type is TableType.COPY_ON_WRITE
         seeds = drawn_seeds(replacing) if self._replacing_rate and copies else None
         self._stage = new_stage(simulation, kind, lock, seeds)
@@ -464,6 +473,7 @@ class _Schedule:
             replacing_rate=self._replacing_rate,
             strategy=self._strategy,
             evolves=self._stage.kind.evolves,
+            looks=self._looks,
         )
         if self._stage.kind.has_rings:
             late, free = (0.2, 0.8)[drawn(self._resizing, 2)], (0.7, 0.2)[drawn(self._resizing, 2)]

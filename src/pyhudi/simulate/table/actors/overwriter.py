@@ -62,11 +62,12 @@ class Overwrite(NamedTuple):
             for group in groups
         ]
 
+    @property
+    def scope(self) -> PartitionScope:
+        return PartitionScope(frozenset(self.partitions), self._is_of_all and bool(self.rows))
+
     def replaced(self, stats: Collection[WriteStat]) -> PartitionFilter:
-        whole_table = self._is_of_all and bool(self.rows)
-        return PartitionScope(frozenset(self.partitions), whole_table).of(
-            {stat.partition_path or "" for stat in stats}
-        )
+        return self.scope.of({stat.partition_path or "" for stat in stats})
 
 
 def drawn_overwrite(chance: random.Random, version: str, *, may_bring: bool) -> Overwrite:

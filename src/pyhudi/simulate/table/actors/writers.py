@@ -6,13 +6,14 @@ from its own stream of chance; the answers that it gets are recorded in the hist
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from pyhudi.commit.decision_log import DecisionLog
+from pyhudi.commit.ownership import OwnedPart
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.commit.transaction import Completed, Held, Lost, Transaction
 from pyhudi.commit.validation import Checks, SchemaConflict
@@ -35,9 +36,11 @@ from pyhudi.session.session import TableSession
 from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.table.actors.evolver import EvolvingCall, drawn_columns
-from pyhudi.simulate.table.actors.overwriter import Overwrite, drawn_overwrite
+from pyhudi.simulate.table.actors.looks import ToyWatch, rules_session, watching
+from pyhudi.simulate.table.actors.overwriter import drawn_overwrite
 from pyhudi.simulate.table.actors.owner_registrar import declare_owners, owned
 from pyhudi.simulate.table.actors.resizer import toy_resizes
+from pyhudi.simulate.table.actors.way import Way
 from pyhudi.simulate.table.checks.evidence import TIMELINE_FOLDER
 from pyhudi.simulate.table.history import Event, LostFile, Operation, Outcome
 from pyhudi.simulate.table.rows import KEYS, PARTITIONS, Placing, Row, drawn_rows, group_of, happens
@@ -88,6 +91,7 @@ class WriterProfile:
     pauses_ms: tuple[int, ...] = (0, 1, 200, 5_000)  # between writes
     evolves: bool = False  # its rows bring columns and wider types
     late_rate: float = 0.0  # it looks at the rings late, when a resize has completed
+    looks: bool = False  # it looks while it writes whether it is doomed
 
 
 class Writer:
@@ -118,6 +122,7 @@ class Writer:
         self.session: TableSession | None = None  # on a table of rings
         self._resizing = stage.chance(f"rings of {name}")
         self._is_late = False  # it begins beside a resize, and looks at the rings after it
+        self._looking = stage.chance(f"looks of {name}")
 
     def run(self) -> None:
         log = self._opened()
@@ -153,7 +158,7 @@ class Writer:
         rows = drawn_rows(chance, version, profile.owner)
         is_base = happens(chance, profile.base_rate)
         removes = profile.owner is not None and rows[0].is_deleted
-        way = _Way(
+        way = Way(
             is_base,
             is_checked=happens(chance, profile.checked_rate) or removes,
             reads_nothing=not is_base and happens(chance, profile.reads_nothing_rate),
@@ -213,14 +218,26 @@ class Writer:
         if self.session is not None:
             self.process.world.sleep_ms((0, 0, 100, 2_000)[drawn(self._resizing, 4)])
 
-    def write_files(self, files: Sequence[DataFile], placing: Placing) -> list[WriteStat]:
+    def watch(
+        self, log: DecisionLog, transaction: Transaction, way: Way, owned: OwnedPart | None
+    ) -> ToyWatch | None:
+        """Return the looks of an attempt; None if this writer does not look."""
+        if not self.profile.looks:
+            return None
+        settings = watching(self.settings, is_fenced=way.is_fenced)
+        kind, strategy = self.stage.kind, self.profile.strategy
+        session = rules_session(
+            log, settings, kind, strategy, is_checked=way.is_checked, known=self.session
+        )
+        looking = self._looking
+        return ToyWatch(self.stage, self.process, session, transaction, way, owned, looking)
+
+    def write_files(self, files: Sequence[DataFile], placing: Placing) -> Iterator[WriteStat]:
         """Write the files, and sometimes leave a late second attempt of a task behind."""
-        stats = []
         for file in files:
             if happens(self._chance, self.profile.task_rate):
                 self._leave_late_task(self._computed_again(file, files, placing))
-            stats.append(write_data_file(self.process.storage, file))
-        return stats
+            yield write_data_file(self.process.storage, file)
 
     def _computed_again(
         self, file: DataFile, files: Sequence[DataFile], placing: Placing
@@ -251,22 +268,10 @@ def _late_task(task: Process, file: DataFile, wait_ms: int) -> None:
     write_data_file(task.storage, file)
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """How one attempt writes."""
-
-    is_base: bool
-    is_checked: bool
-    reads_nothing: bool
-    is_fenced: bool
-    keeps_files: bool
-    overwrite: Overwrite | None = None  # set if it replaces partitions
-
-
 class _Attempt:
     """One attempt of a write, with its request and its answer in the history."""
 
-    def __init__(self, writer: Writer, rows: tuple[Row, ...], way: _Way) -> None:
+    def __init__(self, writer: Writer, rows: tuple[Row, ...], way: Way) -> None:
         self._writer = writer
         self._stage = writer.stage
         self._process = writer.process
@@ -313,7 +318,9 @@ class _Attempt:
                     return self._record(Outcome.FAIL, error=clash.why, facts=clash.facts)
                 self._schemas = found
             placing = self._writer.placing()
-            stats = self._writer.write_files(self._files(placing), placing)
+            stats = self._written(log, transaction, placing)
+            if isinstance(stats, Lost):
+                return self._ended(transaction, stats, WrittenFiles((), ()))
             self._writer.rest()
             if self._way.is_fenced:
                 refuse_unknown(transaction.close([stat.data_path for stat in stats]))
@@ -325,6 +332,16 @@ class _Attempt:
             transaction.abandon()
             return self._record(Outcome.FAIL)
         return self._complete(transaction, stats)
+
+    def _written(
+        self, log: DecisionLog, transaction: Transaction, placing: Placing
+    ) -> list[WriteStat] | Lost:
+        """Write the files, and look meanwhile whether that is in vain, if the writer does."""
+        files = self._files(placing)
+        written = self._writer.write_files(files, placing)
+        owned = self._owned.relied_on if self._owned is not None and self._is_part else None
+        watch = self._writer.watch(log, transaction, self._way, owned)
+        return list(written) if watch is None else watch.ran(files, written)
 
     def _files(self, placing: Placing) -> list[DataFile]:
         kind, overwrite = self._stage.kind, self._way.overwrite
@@ -408,7 +425,6 @@ class _Attempt:
         """Propose its completion, with the files that it has now."""
         owned = None if self._owned is None else self._owned.relied_on
         way, overwrite, has_rings = self._way, self._way.overwrite, self._stage.kind.has_rings
-        operation = "UPSERT" if overwrite is None else overwrite.operation
         stats = files.stats
         checks = Checks(
             way.is_checked,
@@ -425,7 +441,7 @@ class _Attempt:
             twice=frozenset(each.resize for each in files.twice),
             beside=resizes_beside(self._virtual, stats),
         )
-        metadata = commit_metadata(files.committed, self._stage.kind, operation)
+        metadata = commit_metadata(files.committed, self._stage.kind, way.operation)
         return transaction.complete(metadata, checks)
 
     def _finished_first(self, lost: Lost) -> Outcome:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from pyhudi.commit.conflict_report import Found
 from pyhudi.commit.proposals import Rule
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.paths import file_name
@@ -99,6 +100,8 @@ def refusals_are_deserved(evidence: Evidence, history: History, *, pruned: bool)
         answer = exchange.answer
         if answer is None or answer.outcome is not Outcome.FAIL or not answer.error:
             continue
+        if answer.facts.get("found") == Found.EARLY:
+            continue  # `early_stops` judges that
         if why := _undeserved(evidence, history, exchange, answer, pruned):
             found.append(f"{answer.requested} was refused ({answer.error}): {why}")
     return [Violation("Check D", what) for what in found]

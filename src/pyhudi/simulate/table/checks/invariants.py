@@ -36,6 +36,7 @@ from pyhudi.simulate.table.checks.client_history import (
     reads_equal_the_expected_rows,
     refusals_are_deserved,
 )
+from pyhudi.simulate.table.checks.early_stops import early_stops_are_deserved
 from pyhudi.simulate.table.checks.evidence import (
     HISTORY_FOLDER,
     TIMELINE_FOLDER,
@@ -513,6 +514,7 @@ PREDICATES: dict[str, Predicate] = {
     "I12 rollback exactness": rollback_is_exact,
     "I12 live writers are spared": live_writers_are_spared,
     "I13 zombies are harmless": zombies_are_harmless,
+    "early stops are deserved": lambda case: early_stops_are_deserved(case.evidence, case.history),
     "I15 no value is lost": lambda case: no_value_is_lost(case.evidence, case.history),
     "two orders, one schema": lambda case: two_orders_one_schema(case.evidence),
     "columns change on purpose": lambda case: columns_change_on_purpose(

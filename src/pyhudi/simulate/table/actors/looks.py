@@ -1,0 +1,171 @@
+"""The looks of a running toy write, by the class of production: is it doomed?
+
+What a look finds is noted with the moment at which it was found, and judged when all is over
+(`checks.early_stops`). Most writes stop then. Some go on in spite of it and ask to complete, which
+has to be refused.
+
+A write without a fence looks between its files. One with a fence has tasks elsewhere, and its
+process looks in the background.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+
+from pyhudi.commit.concurrent import ConcurrentWrites
+from pyhudi.commit.decision_log import DecisionLog
+from pyhudi.commit.ownership import OwnedPart
+from pyhudi.commit.proposals import Refused, Rule
+from pyhudi.commit.transaction import Lost, Transaction
+from pyhudi.conflict.file_groups import Footprint
+from pyhudi.errors import HudiError
+from pyhudi.format.table.bucket_config import SimpleBuckets
+from pyhudi.format.table.concurrency_mode import ConcurrencyMode
+from pyhudi.format.table.conflict_strategy import CONFLICT_STRATEGY, Strategy
+from pyhudi.format.table.table_config import TableConfig
+from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.read.load import TableLoader
+from pyhudi.session.session import TableSession
+from pyhudi.settings import EarlyDetection, WriteSettings
+from pyhudi.simulate.choices import drawn
+from pyhudi.simulate.simulation import Process
+from pyhudi.simulate.table.actors.way import Way
+from pyhudi.simulate.table.history import Doomed
+from pyhudi.simulate.table.rows import BUCKETS, TableKind, happens
+from pyhudi.simulate.table.stage import Stage
+from pyhudi.simulate.table.table import RECORD_KEY, DataFile, table_config
+from pyhudi.storage.objects.write_fence import raise_fence
+from pyhudi.write.watch import Watch
+
+#: How many of the doomed writes go on.
+_STUBBORN_RATE = 0.4
+#: How long a file takes, for a look is due only when time has passed.
+_FILES_TAKE_MS = (0, 1, 100, 2_000)
+#: Milliseconds between two looks: of a write that looks itself, and of one with tasks elsewhere.
+_PERIODS_MS = (1, 1_500)
+
+
+class ToyWatch(Watch):
+    """The looks of one attempt, and what they found."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        process: Process,
+        session: TableSession,
+        transaction: Transaction,
+        way: Way,
+        owned: OwnedPart | None,
+        chance: random.Random,
+    ) -> None:
+        super().__init__(session, transaction, way.intent(owned), can_rebase=way.keeps_files)
+        self._stage = stage
+        self._process = process
+        self._chance = chance
+        self._way = way
+        self._goes_on = happens(chance, _STUBBORN_RATE)
+        self._files: Sequence[DataFile] = ()
+
+    def ran(
+        self, files: Sequence[DataFile], written: Iterator[WriteStat]
+    ) -> list[WriteStat] | Lost:
+        """Let the tasks write their files, as the executors of production do."""
+        self._files = files
+        return self._ran_elsewhere(written) if self._way.is_fenced else self._ran_here(written)
+
+    def _ran_here(self, written: Iterator[WriteStat]) -> list[WriteStat] | Lost:
+        # An overwrite finds only when it writes which file groups there are.
+        coming = () if self._way.overwrite is not None else {file.group for file in self._files}
+        stats: list[WriteStat] = []
+        for stat in written:
+            stats.append(stat)
+            self._take_time()
+            if (lost := self.look(stats, frozenset(coming))) is not None:
+                return lost
+        return stats
+
+    def _ran_elsewhere(self, written: Iterator[WriteStat]) -> list[WriteStat] | Lost:
+        storage, requested = self._process.storage, self._transaction.requested
+        stopped: list[bool] = []
+
+        def stop_tasks() -> None:
+            stopped.append(True)
+            with suppress(HudiError):
+                raise_fence(storage, requested)
+
+        stats: list[WriteStat] = []
+        with self.beside(stop_tasks) as lost:
+            for stat in written:
+                stats.append(stat)
+                self._take_time()
+                if stopped and (found := lost()) is not None:
+                    return found
+        return stats
+
+    def _take_time(self) -> None:
+        self._process.world.sleep_ms(_FILES_TAKE_MS[drawn(self._chance, len(_FILES_TAKE_MS))])
+
+    def _refusal(
+        self, log: DecisionLog, others: ConcurrentWrites, made: Footprint
+    ) -> Refused | None:
+        refused = super()._refusal(log, others, made)
+        if refused is None:
+            return None
+        self._stage.history.doomed.append(self._doomed(refused))
+        return None if self._goes_on else refused
+
+    def _doomed(self, refused: Refused) -> Doomed:
+        files = self._files
+        return Doomed(
+            self._transaction.requested,
+            self._stage.place,
+            self._process.name,
+            refused.instant or "",
+            was_rolled_back=refused.rule is Rule.ROLLED_BACK,
+            bases=frozenset(f.group for f in files if not _is_log(f)),
+            logs=frozenset(f.group for f in files if _is_log(f) and not f.refers),
+            references=frozenset(f.group for f in files if f.refers),
+            new_keys=frozenset(f.group for f in files if any(row.is_fresh for row in f.rows)),
+        )
+
+
+def _is_log(file: DataFile) -> bool:
+    return file.file_name.startswith(".")
+
+
+def watching(settings: WriteSettings, *, is_fenced: bool) -> WriteSettings:
+    """Return the settings of a writer that looks as often as its files come."""
+    return replace(settings, early_detection=EarlyDetection(period_ms=_PERIODS_MS[is_fenced]))
+
+
+def rules_session(
+    log: DecisionLog,
+    settings: WriteSettings,
+    kind: TableKind,
+    strategy: Strategy,
+    *,
+    is_checked: bool,
+    known: TableSession | None,
+) -> TableSession:
+    """Return a session on a table that records the rules by which one attempt is judged.
+
+    On a table of rings it is one with the rings that the process has `known`.
+    """
+    config = _recording(kind, strategy, is_checked=is_checked)
+    if known is not None:
+        return replace(known, settings=settings, config=config)
+    return TableSession.of(settings, config, TableLoader(log.storage, config), log)
+
+
+@cache
+def _recording(kind: TableKind, strategy: Strategy, *, is_checked: bool) -> TableConfig:
+    config = table_config(kind)
+    values = {**config.properties.values, CONFLICT_STRATEGY: strategy.class_name}
+    mode = ConcurrencyMode.OPTIMISTIC if is_checked else ConcurrencyMode.NON_BLOCKING
+    buckets = config.buckets if kind.has_rings else SimpleBuckets(BUCKETS).resolved(RECORD_KEY)
+    properties = replace(config.properties, values=values)
+    return replace(config, properties=properties, concurrency=mode, buckets=buckets)
