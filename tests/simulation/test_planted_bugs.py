@@ -18,6 +18,7 @@ from simulation.planted.early import EARLY_BUGS
 from simulation.planted.resizes import RESIZE_BUGS
 from simulation.planted.schemas import SCHEMA_BUGS
 from simulation.planted.virtual_resizes import VIRTUAL_BUGS
+from simulation.planted.yields import YIELD_BUGS
 
 SEARCH = int(os.environ.get("PYHUDI_SEARCH", "0"))
 #: Where rollbacks are archived at once, which is more than the protocol promises to stand.
@@ -26,6 +27,13 @@ ARCHIVING = {"no chain rule"}
 EVOLVING = {"children in an old schema"}
 #: Where buckets split and merge beside writers that look.
 RESIZING = {"pending resizes count", "absent plans remembered"}
+#: Where all writers have one strategy by which they yield to others.
+YIELDING = {
+    "claim released early": "transaction_direct",
+    "filters believed": "bloom_direct",
+    "filter behind the marker": "bloom_direct",
+    "listed once": "async_server",
+}
 #: Where more table services run than a seed would draw.
 SERVED: dict[str, Services] = {
     "compactions ignored": Services(compactors=1),
@@ -158,7 +166,8 @@ def played(bug: str, mode: Mode, seed: int) -> ScheduleResult:
         evolves=bug in SCHEMA_BUGS or bug in EVOLVING,
         resizes=bug in RESIZE_BUGS or bug in VIRTUAL_BUGS or bug in RESIZING,
         is_virtual=bug in VIRTUAL_BUGS,
-        looks=bug in EARLY_BUGS,
+        looks=bug in EARLY_BUGS or bug in YIELD_BUGS,
+        yields=YIELDING.get(bug, bug in YIELD_BUGS),
     )
 
 

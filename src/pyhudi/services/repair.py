@@ -44,6 +44,7 @@ from pyhudi.storage.objects.heartbeats import HEARTBEAT_FOLDER, heartbeat_path
 from pyhudi.storage.objects.markers import load_markers, marker_stats
 from pyhudi.storage.objects.progress import PROGRESS_FOLDER
 from pyhudi.storage.objects.rings import load_all_ring_files
+from pyhudi.storage.objects.store_clock import CLOCK_FOLDER
 from pyhudi.storage.objects.timeline_listing import list_timeline, removable_orphans
 from pyhudi.storage.objects.write_fence import FENCE_FOLDER
 from pyhudi.storage.protocol import ObjectStat
@@ -54,7 +55,7 @@ from pyhudi.timeline.timeline import WRITE_ACTIONS
 GRACE_MS = 24 * 3_600_000
 
 _ABANDONED_ACTIONS = (*ROLLED_BACK_ACTIONS, *PLANNED_ACTIONS)
-_SCRATCH_FOLDERS = (".hoodie/.pyhudi/clock", ".hoodie/.pyhudi/probe", PROGRESS_FOLDER)
+_SCRATCH_FOLDERS = (CLOCK_FOLDER, ".hoodie/.pyhudi/probe", PROGRESS_FOLDER)
 
 
 @dataclass(frozen=True, slots=True)

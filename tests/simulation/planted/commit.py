@@ -46,6 +46,7 @@ from simulation.planted.schemas import SCHEMA_BUGS
 from simulation.planted.services import SERVICE_BUGS
 from simulation.planted.shared import SHARED_BUGS
 from simulation.planted.virtual_resizes import VIRTUAL_BUGS
+from simulation.planted.yields import YIELD_BUGS
 
 _Bug = Callable[[], AbstractContextManager[Any]]
 
@@ -239,4 +240,5 @@ BUGS: dict[str, _Bug] = {
     **VIRTUAL_BUGS,
     **SERVICE_BUGS,
     **SHARED_BUGS,
+    **YIELD_BUGS,
 }

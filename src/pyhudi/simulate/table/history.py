@@ -103,6 +103,24 @@ class Doomed(NamedTuple):
     new_keys: frozenset[FileGroupId]  # where it took keys for new
 
 
+class Look(NamedTuple):
+    """A running write looked for rivals that are ahead of it and have announced files."""
+
+    requested: str
+    process: str
+    strategy: str
+    by_task: bool  # before the marker of one file
+    is_checked: bool  # the rules compare its logs, too
+    since: int  # how many changes the store had seen when it began
+    until: int  # and when it ended
+    at_ms: int  # true time at its end
+    # The file groups that it looked at.
+    bases: frozenset[FileGroupId]
+    logs: frozenset[FileGroupId]
+    yields_to: str  # the instant; empty if it yields to none
+    stops: bool
+
+
 class LostFile(NamedTuple):
     """A write could not read a file that it began with."""
 
@@ -128,6 +146,8 @@ class History:
         self.lost: list[LostFile] = []
         #: What looks of running writes found.
         self.doomed: list[Doomed] = []
+        #: What they looked for besides.
+        self.looks: list[Look] = []
         #: Key and version of a row → its values in columns that were added.
         self.numbers: dict[tuple[str, str], Numbers] = {}
         #: Changes of the schema that processes proposed, in true order.

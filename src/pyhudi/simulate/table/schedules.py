@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 from pyhudi.commit import proposals, pruning, transaction
 from pyhudi.commit.rollback import FailedWriteRecovery
+from pyhudi.conflict.early_strategies import STRATEGIES
 from pyhudi.errors import HudiError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.conflict_strategy import Strategy
@@ -89,6 +90,8 @@ RESIZING_RATE = 0.35
 MIGRATING_RATE = 0.3
 #: How many of the schedules have writers that look while they write whether they are doomed.
 LOOKING_RATE = 0.2
+#: In how many of those they have strategies by which they yield to others.
+YIELDING_RATE = 0.5
 #: How many of the writes replace partitions, where some do.
 REPLACING_RATE = 0.25
 
@@ -169,6 +172,7 @@ def run_schedule(
     migrates: bool | None = None,
     is_virtual: bool = False,
     looks: bool | None = None,
+    yields: bool | str | None = None,
     closely: bool = False,
 ) -> ScheduleResult:
     """Play the seed's schedule and judge it. Arguments replace the seed's own.
@@ -178,7 +182,9 @@ def run_schedule(
     If it `resizes`, its buckets are nodes of rings, which split and merge; with `is_virtual`, by
     virtual resizes. If it `migrates`, too, they are simple buckets at first.
 
-    If it `looks`, its writers look while they write whether they are certain to lose.
+    If it `looks`, its writers look while they write whether they are certain to lose. If it
+    `yields`, too, they have strategies by which they yield to writes that are ahead of them, or all
+    have the one that is named.
 
     With `closely`, all states of the table are read after each step of a table service.
 
@@ -209,6 +215,7 @@ def run_schedule(
             migrates=migrates,
             is_virtual=is_virtual,
             looks=looks,
+            yields=yields,
         )
         schedule.play()
         return schedule.result(closely=closely)
@@ -304,6 +311,7 @@ class _Schedule:
         migrates: bool | None,
         is_virtual: bool,
         looks: bool | None,
+        yields: bool | str | None,
     ) -> None:
         self._services = services
         self._simulation = simulation
@@ -327,8 +335,10 @@ class _Schedule:
         # No table that Hudi writes, too, is migrated, and none has virtual resizes.
         kind = replace(kind, is_migrating=is_migrating and kind.has_rings and lock is None)
         kind = replace(kind, is_virtual=is_virtual and kind.has_rings and lock is None)
-        looking = happens(random_stream(simulation.seed, f"looking of {mode}"), LOOKING_RATE)
-        self._looks = looking if looks is None else looks
+        self._looking = random_stream(simulation.seed, f"looking of {mode}")
+        is_drawn, is_yielding = (happens(self._looking, r) for r in (LOOKING_RATE, YIELDING_RATE))
+        self._looks = is_drawn if looks is None else looks
+        self._yields = is_yielding if yields is None else yields
         copies = kind.table_type is TableType.COPY_ON_WRITE
         seeds = drawn_seeds(replacing) if self._replacing_rate and copies else None
         self._stage = new_stage(simulation, kind, lock, seeds)
@@ -462,6 +472,17 @@ class _Schedule:
 
     def _profiles(self) -> list[WriterProfile]:
         """Return the writers' profiles, each with its own way to write."""
+        profiles = self._usual_profiles()
+        if not self._looks or not self._yields:
+            return profiles
+        names, looking = (*STRATEGIES, None), self._looking
+        are_alike, first = happens(looking, 0.5), names[drawn(looking, len(STRATEGIES))]
+        if isinstance(self._yields, str):
+            are_alike, first = True, self._yields
+        by = [first if are_alike else names[drawn(looking, len(names))] for _ in profiles]
+        return [replace(p, yields_by=name) for p, name in zip(profiles, by, strict=True)]
+
+    def _usual_profiles(self) -> list[WriterProfile]:
         chance = self._chance
         fenced_rate = 0.0 if self._mode == "shared" or happens(chance, 0.6) else 0.5
         usual = WriterProfile(

@@ -82,6 +82,7 @@ from pyhudi.timeline.completion import (
     visible_now,
 )
 from pyhudi.timeline.live import BEFORE_ALL
+from pyhudi.write.files.announcing import DIRECT, Announcing
 from pyhudi.write.files.group_log import VirtualInput
 from pyhudi.write.files.spec import WRITE_TOKEN, WriteSpec, create_marker, data_path, file_stat
 
@@ -188,6 +189,7 @@ class DataFile(NamedTuple):
     rows: tuple[Row, ...]
     is_fenced: bool = False  # its task checks the fence
     refers: tuple[str, ...] = ()  # to these logs, in place of rows
+    announcing: Announcing = DIRECT  # how its marker gets into storage
 
     @property
     def path(self) -> str:
@@ -301,7 +303,7 @@ def stamped(rows: Iterable[Row], requested: str) -> tuple[Row, ...]:
 
 def write_data_file(storage: Storage, file: DataFile) -> WriteStat:
     """Write the file as a task does; another attempt of the task meets it on one name."""
-    spec = WriteSpec(file.requested, "", is_fenced=file.is_fenced)
+    spec = WriteSpec(file.requested, "", is_fenced=file.is_fenced, announcing=file.announcing)
     create_marker(storage, spec, file.path, file.io_type)
     data = encode_reference(file.refers) if file.refers else encode_rows(file.rows)
     storage.create(file.path, data)

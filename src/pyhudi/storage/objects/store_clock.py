@@ -7,10 +7,12 @@ that far; between such sightings a steady clock of this machine counts on.
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyhudi.storage.protocol import Storage
 from pyhudi.world import World, new_uuid
 
-_FOLDER = ".hoodie/.pyhudi/clock"
+CLOCK_FOLDER: Final = ".hoodie/.pyhudi/clock"
 #: How far ahead of the store's clock a writer's own may move the table's times.
 CLOCK_AHEAD_MAX_MS = 600_000
 #: How much later than an object's time the store's clock may have been: stores that report whole
@@ -56,7 +58,7 @@ class StoreClock:
 
     def read_ms(self) -> int:
         """Return the store's time now, at the cost of writing and removing an empty object."""
-        path = f"{_FOLDER}/{new_uuid(self.world)}"
+        path = f"{CLOCK_FOLDER}/{new_uuid(self.world)}"
         started = self.world.elapsed_ms()
         self.storage.write(path, b"")
         try:

@@ -1,8 +1,8 @@
-"""The looks of a running toy write, by the class of production: is it doomed?
+"""The looks of a running toy write, by the classes of production: is it doomed, must it yield?
 
 What a look finds is noted with the moment at which it was found, and judged when all is over
-(`checks.early_stops`). Most writes stop then. Some go on in spite of it and ask to complete, which
-has to be refused.
+(`checks.early_stops`, `checks.yields`). Most doomed writes stop then. Some go on in spite of it and
+ask to complete, which has to be refused.
 
 A write without a fence looks between its files. One with a fence has tasks elsewhere, and its
 process looks in the background.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 from pyhudi.commit.concurrent import ConcurrentWrites
@@ -21,24 +21,32 @@ from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.commit.ownership import OwnedPart
 from pyhudi.commit.proposals import Refused, Rule
 from pyhudi.commit.transaction import Lost, Transaction
+from pyhudi.conflict.announced import Met
 from pyhudi.conflict.file_groups import Footprint
 from pyhudi.errors import HudiError
+from pyhudi.format.files.file_names import MarkerName
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.conflict_strategy import CONFLICT_STRATEGY, Strategy
 from pyhudi.format.table.table_config import TableConfig
 from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.read.load import TableLoader
 from pyhudi.session.session import TableSession
 from pyhudi.settings import EarlyDetection, WriteSettings
 from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.table.actors.way import Way
-from pyhudi.simulate.table.history import Doomed
+from pyhudi.simulate.table.history import Doomed, Look
 from pyhudi.simulate.table.rows import BUCKETS, TableKind, happens
 from pyhudi.simulate.table.stage import Stage
 from pyhudi.simulate.table.table import RECORD_KEY, DataFile, table_config
+from pyhudi.storage.objects.marker_filters import MarkerFilters
 from pyhudi.storage.objects.write_fence import raise_fence
+from pyhudi.storage.protocol import Storage
+from pyhudi.write.early.announcing import LookingMarkers
+from pyhudi.write.early.start import announced_by, early_check
+from pyhudi.write.files.announcing import DIRECT, MetRivalError, Verdict
 from pyhudi.write.watch import Watch
 
 #: How many of the doomed writes go on.
@@ -62,7 +70,11 @@ class ToyWatch(Watch):
         owned: OwnedPart | None,
         chance: random.Random,
     ) -> None:
-        super().__init__(session, transaction, way.intent(owned), can_rebase=way.keeps_files)
+        intent, can_rebase = way.intent(owned), way.keeps_files
+        early = early_check(session, transaction, intent, can_rebase=can_rebase, are_sent=False)
+        super().__init__(session, transaction, intent, early, can_rebase=can_rebase)
+        self._announcing = announced_by(early, DIRECT, session.config)
+        self._strategy = "" if early is None else early.looks.name
         self._stage = stage
         self._process = process
         self._chance = chance
@@ -70,25 +82,35 @@ class ToyWatch(Watch):
         self._goes_on = happens(chance, _STUBBORN_RATE)
         self._files: Sequence[DataFile] = ()
 
-    def ran(
-        self, files: Sequence[DataFile], written: Iterator[WriteStat]
-    ) -> list[WriteStat] | Lost:
-        """Let the tasks write their files, as the executors of production do."""
+    def announced(self, files: Sequence[DataFile]) -> list[DataFile]:
+        """Return the files, to be announced as the strategy says."""
+        inner = self._announcing
+        if isinstance(inner, LookingMarkers):
+            noting = NotingMarkers(inner, self._strategy, self._way.is_checked, self._stage)
+            files = [file._replace(announcing=noting) for file in files]
         self._files = files
-        return self._ran_elsewhere(written) if self._way.is_fenced else self._ran_here(written)
+        return list(files)
 
-    def _ran_here(self, written: Iterator[WriteStat]) -> list[WriteStat] | Lost:
+    def ran(self, written: Iterator[WriteStat]) -> list[WriteStat] | Lost:
+        """Let the tasks write their files, as the executors of production do."""
+        stats: list[WriteStat] = []
+        try:
+            run = self._ran_elsewhere if self._way.is_fenced else self._ran_here
+            return run(written, stats) or stats
+        except MetRivalError as error:
+            return self.yielded(error.met, stats)
+
+    def _ran_here(self, written: Iterator[WriteStat], stats: list[WriteStat]) -> Lost | None:
         # An overwrite finds only when it writes which file groups there are.
         coming = () if self._way.overwrite is not None else {file.group for file in self._files}
-        stats: list[WriteStat] = []
         for stat in written:
             stats.append(stat)
             self._take_time()
             if (lost := self.look(stats, frozenset(coming))) is not None:
                 return lost
-        return stats
+        return None
 
-    def _ran_elsewhere(self, written: Iterator[WriteStat]) -> list[WriteStat] | Lost:
+    def _ran_elsewhere(self, written: Iterator[WriteStat], stats: list[WriteStat]) -> Lost | None:
         storage, requested = self._process.storage, self._transaction.requested
         stopped: list[bool] = []
 
@@ -97,17 +119,27 @@ class ToyWatch(Watch):
             with suppress(HudiError):
                 raise_fence(storage, requested)
 
-        stats: list[WriteStat] = []
         with self.beside(stop_tasks) as lost:
             for stat in written:
                 stats.append(stat)
                 self._take_time()
                 if stopped and (found := lost()) is not None:
                     return found
-        return stats
+        return None
 
     def _take_time(self) -> None:
         self._process.world.sleep_ms(_FILES_TAKE_MS[drawn(self._chance, len(_FILES_TAKE_MS))])
+
+    def _found(
+        self, log: DecisionLog, others: ConcurrentWrites, made: Footprint
+    ) -> Refused | Met | None:
+        since = self._stage.place
+        found = super()._found(log, others, made)
+        if self._early is not None:
+            requested, is_checked = self._transaction.requested, self._way.is_checked
+            noted = _Noted(requested, self._strategy, is_checked, since, by_task=False)
+            noted.ended(self._stage, made, found)
+        return found
 
     def _refusal(
         self, log: DecisionLog, others: ConcurrentWrites, made: Footprint
@@ -133,13 +165,71 @@ class ToyWatch(Watch):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """A look that has begun."""
+
+    requested: str
+    strategy: str
+    is_checked: bool
+    since: int
+    by_task: bool
+
+    def ended(self, stage: Stage, made: Footprint, found: object) -> None:
+        actor = stage.simulation.scheduler.current
+        assert actor is not None
+        stage.history.looks.append(
+            Look(
+                self.requested,
+                actor.life.name,
+                self.strategy,
+                self.by_task,
+                self.is_checked,
+                self.since,
+                stage.place,
+                stage.simulation.now_ms,
+                bases=made.bases,
+                logs=made.groups - made.bases,
+                yields_to=found.rival if isinstance(found, Met) else "",
+                stops=isinstance(found, Met | Refused),
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NotingMarkers:
+    """Announces files as production does, and notes each look."""
+
+    inner: LookingMarkers
+    strategy: str
+    is_checked: bool
+    stage: Stage
+
+    def announce(self, storage: Storage, requested: InstantTime, marker: MarkerName, /) -> Verdict:
+        groups = frozenset([marker.file_group])
+        made = Footprint(groups, groups if marker.is_of_base else frozenset())
+        since = self.stage.place
+        noted = _Noted(str(requested), self.strategy, self.is_checked, since, by_task=True)
+        verdict = self.inner.announce(storage, requested, marker)
+        if self.inner.check.looks.by_task:
+            noted.ended(self.stage, made, verdict)
+        return verdict
+
+    def again(self) -> NotingMarkers:
+        """Return the same for another attempt of the task, in a process of its own."""
+        check = self.inner.check
+        inner = replace(self.inner, check=check.elsewhere(check.world), filters=MarkerFilters())
+        return replace(self, inner=inner)
+
+
 def _is_log(file: DataFile) -> bool:
     return file.file_name.startswith(".")
 
 
-def watching(settings: WriteSettings, *, is_fenced: bool) -> WriteSettings:
+def watching(settings: WriteSettings, strategy: str | None, *, is_fenced: bool) -> WriteSettings:
     """Return the settings of a writer that looks as often as its files come."""
-    return replace(settings, early_detection=EarlyDetection(period_ms=_PERIODS_MS[is_fenced]))
+    early = EarlyDetection(strategy=strategy, period_ms=_PERIODS_MS[is_fenced])
+    return replace(settings, early_detection=early)
 
 
 def rules_session(
@@ -150,15 +240,17 @@ def rules_session(
     *,
     is_checked: bool,
     known: TableSession | None,
+    own: set[str],
 ) -> TableSession:
     """Return a session on a table that records the rules by which one attempt is judged.
 
-    On a table of rings it is one with the rings that the process has `known`.
+    On a table of rings it is one with the rings that the process has `known`. It has its `own`
+    other instants.
     """
     config = _recording(kind, strategy, is_checked=is_checked)
     if known is not None:
-        return replace(known, settings=settings, config=config)
-    return TableSession.of(settings, config, TableLoader(log.storage, config), log)
+        return replace(known, settings=settings, config=config, own=own)
+    return TableSession.of(settings, config, TableLoader(log.storage, config), log, own=own)
 
 
 @cache

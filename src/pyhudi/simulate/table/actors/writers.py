@@ -36,7 +36,12 @@ from pyhudi.session.session import TableSession
 from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.table.actors.evolver import EvolvingCall, drawn_columns
-from pyhudi.simulate.table.actors.looks import ToyWatch, rules_session, watching
+from pyhudi.simulate.table.actors.looks import (
+    NotingMarkers,
+    ToyWatch,
+    rules_session,
+    watching,
+)
 from pyhudi.simulate.table.actors.overwriter import drawn_overwrite
 from pyhudi.simulate.table.actors.owner_registrar import declare_owners, owned
 from pyhudi.simulate.table.actors.resizer import toy_resizes
@@ -92,6 +97,7 @@ class WriterProfile:
     evolves: bool = False  # its rows bring columns and wider types
     late_rate: float = 0.0  # it looks at the rings late, when a resize has completed
     looks: bool = False  # it looks while it writes whether it is doomed
+    yields_by: str | None = None  # the strategy by which it yields to writes that are ahead
 
 
 class Writer:
@@ -224,10 +230,16 @@ class Writer:
         """Return the looks of an attempt; None if this writer does not look."""
         if not self.profile.looks:
             return None
-        settings = watching(self.settings, is_fenced=way.is_fenced)
-        kind, strategy = self.stage.kind, self.profile.strategy
+        profile = self.profile
+        settings = watching(self.settings, profile.yields_by, is_fenced=way.is_fenced)
         session = rules_session(
-            log, settings, kind, strategy, is_checked=way.is_checked, known=self.session
+            log,
+            settings,
+            self.stage.kind,
+            profile.strategy,
+            is_checked=way.is_checked,
+            known=self.session,
+            own={kept.requested for kept in self.kept},
         )
         looking = self._looking
         return ToyWatch(self.stage, self.process, session, transaction, way, owned, looking)
@@ -253,6 +265,8 @@ class Writer:
 
     def _leave_late_task(self, file: DataFile) -> None:
         self._tasks += 1
+        if isinstance(file.announcing, NotingMarkers):
+            file = file._replace(announcing=file.announcing.again())
         name = f"{self.process.name}-task{self._tasks}"
         task = self.stage.simulation.process(name)
         wait_ms = _TASK_DELAYS_MS[drawn(self._chance, len(_TASK_DELAYS_MS))]
@@ -337,11 +351,12 @@ class _Attempt:
         self, log: DecisionLog, transaction: Transaction, placing: Placing
     ) -> list[WriteStat] | Lost:
         """Write the files, and look meanwhile whether that is in vain, if the writer does."""
-        files = self._files(placing)
-        written = self._writer.write_files(files, placing)
         owned = self._owned.relied_on if self._owned is not None and self._is_part else None
         watch = self._writer.watch(log, transaction, self._way, owned)
-        return list(written) if watch is None else watch.ran(files, written)
+        files = self._files(placing)
+        if watch is None:
+            return list(self._writer.write_files(files, placing))
+        return watch.ran(self._writer.write_files(watch.announced(files), placing))
 
     def _files(self, placing: Placing) -> list[DataFile]:
         kind, overwrite = self._stage.kind, self._way.overwrite

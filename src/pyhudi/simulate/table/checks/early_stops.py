@@ -44,6 +44,9 @@ def _is_refused(evidence: Evidence, doomed: Doomed, asked: Event, place: int) ->
         plans = {plan.target: plan.change.place for plan in evidence.plans}
         aborted = evidence.decided.get(doomed.requested, plans.get(doomed.requested, place))
         return min(aborted, plans.get(doomed.requested, place)) < place
+    known = doomed.bases | doomed.logs | doomed.references
+    if evidence.announced(doomed.requested, place) - known:
+        return True  # two attempts of a task disagree
     done = _completed(evidence, doomed.requested, place)
     until = max((write.completed for write in done), default="")
     if _is_resized(evidence, doomed, done):

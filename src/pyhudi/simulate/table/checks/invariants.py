@@ -61,6 +61,7 @@ from pyhudi.simulate.table.checks.services import (
     kept_from,
     losses_are_deserved,
 )
+from pyhudi.simulate.table.checks.yields import Rivalry
 from pyhudi.simulate.table.history import Exchange, History, Outcome
 from pyhudi.simulate.table.table import PROPERTIES, ToyReader, table_config
 from pyhudi.storage.objects.column_owners import OWNERS_FOLDER
@@ -87,6 +88,10 @@ class Case:
     @cached_property
     def expected(self) -> ExpectedRows:
         return ExpectedRows(self.evidence, self.history)
+
+    @cached_property
+    def rivalry(self) -> Rivalry:
+        return Rivalry(self.evidence, self.history, self.heartbeat_timeout_ms)
 
 
 Predicate = Callable[[Case], Iterator[str]]
@@ -515,6 +520,10 @@ PREDICATES: dict[str, Predicate] = {
     "I12 live writers are spared": live_writers_are_spared,
     "I13 zombies are harmless": zombies_are_harmless,
     "early stops are deserved": lambda case: early_stops_are_deserved(case.evidence, case.history),
+    "yields are deserved": lambda case: case.rivalry.yields_are_deserved(),
+    "no two yield": lambda case: case.rivalry.no_two_yield_to_each_other(),
+    "the dead stop no write": lambda case: case.rivalry.the_dead_stop_no_write(),
+    "looks miss nothing": lambda case: case.rivalry.looks_miss_nothing(case.struck),
     "I15 no value is lost": lambda case: no_value_is_lost(case.evidence, case.history),
     "two orders, one schema": lambda case: two_orders_one_schema(case.evidence),
     "columns change on purpose": lambda case: columns_change_on_purpose(
