@@ -14,7 +14,7 @@ from unittest.mock import patch
 from pyhudi.conflict.announced import Met, announced_conflict
 from pyhudi.conflict.file_groups import Footprint
 from pyhudi.conflict.rules import Conflict, OtherWrite, OwnWrite, WriteKind
-from pyhudi.format.files.file_names import IoType, MarkerName
+from pyhudi.format.files.file_names import MarkerName
 from pyhudi.format.paths import file_name
 from pyhudi.format.table.conflict_strategy import Strategy
 from pyhudi.format.timeline.instant import Instant, State
@@ -105,16 +105,15 @@ def _filters_believed() -> AbstractContextManager[Any]:
     def weak(
         self: EarlyCheck, storage: Storage, rival: Rival, own: OwnWrite, partition: str | None
     ) -> list[AnnouncedFile]:
-        if not self.looks.filters_first:
+        has_filters = any(storage.list(filter_folder(rival.requested)))
+        if not (self.looks.filters_first and has_filters):
             return load(self, storage, rival, own, partition)
-        places = {self.stance.place(group): group for group in own.touched}
-        instant = rival.requested
-        has_any = any(storage.list(filter_folder(instant)))
-        deny = self.seen.filters.deny
-        found = [g for p, g in places.items() if has_any and not deny(storage, instant, {p})]
+        groups = {self.stance.place(group): group for group in own.touched}
+        instant, deny = rival.requested, self.seen.filters.deny
         return [
-            AnnouncedFile(MarkerName(f"{g.partition}/{g.file_id}", IoType.CREATE), g, 0)
-            for g in found
+            AnnouncedFile("", group, place, is_base=False, since_ms=0)
+            for place, group in groups.items()
+            if not deny(storage, instant, {place})
         ]
 
     return patch.object(EarlyCheck, "_announced", weak)
