@@ -24,6 +24,7 @@ from pyhudi.commit.validation import Checks
 from pyhudi.conflict.early_strategies import STRATEGIES
 from pyhudi.format.files.file_names import IoType, MarkerName, group_of_path
 from pyhudi.format.lock.lock_address import ZookeeperAddress
+from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.commit_metadata import decode_inflight_commit
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.markers import marker_path
@@ -32,6 +33,7 @@ from pyhudi.storage.objects import rival_markers
 from pyhudi.storage.objects.claims import CLAIM_BYTES_MAX, CLAIM_FOLDER, Claim
 from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.objects.marker_filters import FILTER_FOLDER
+from pyhudi.write import local, tasks
 from pyhudi.write.early import announcing
 from pyhudi.write.early.announcing import LookingMarkers
 from pyhudi.write.early.check import EarlyCheck, Seen, Stance
@@ -572,6 +574,25 @@ def test_a_filter_that_lies_does_not_decide(strategy: str, bit: bytes) -> None:
     _, error = tried(scene, strategy, upsert(many))
     assert error is not None
     assert held.requested or error.facts["theirs"]
+
+
+def test_a_filter_has_also_what_its_write_need_not_yield_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A load need not yield for its logs, and does for base files. Others yield to it for both."""
+    monkeypatch.setattr(tasks, "is_load", lambda size: True)
+    monkeypatch.setattr(local, "is_load", lambda size: True)
+    scene = made("occ")
+    hold(scene, "other", update("other", rows("other", *ids("tu"), day="tu")))
+    both = pa.concat_tables([rows("theirs", *ids("we"), day="we"), rows("theirs", *ids("mo"))])
+    early = EarlyDetection(strategy="bloom_direct")
+    held = hold(scene, "theirs", upsert(both), early_detection=early)
+    names = [file_name(path) for path in paths(scene, f".hoodie/.temp/{held.requested}")]
+    assert {name.startswith(".") for name in names} == {True, False}, "logs and base files"
+    assert filters(scene) != []
+    _, error = tried(scene, "bloom_direct", update("ours", rows("ours", *ids("mo"))))
+    assert error is not None
+    assert error.facts["theirs"]["instant"] == held.requested
 
 
 # ---- the user's strategy

@@ -5,7 +5,8 @@
     3  the place is put into a filter                  strategies with filters
     4  the marker is stored
 
-A file for which the write cannot have to yield is announced without any of this.
+A file for which the write cannot have to yield is announced by 3 and 4 alone. Others may have to
+yield to this write for it, and would not find it if the filter had only some of the files.
 
 On a table whose lock is in ZooKeeper all steps are taken under the lock that Hudi's writers take
 for the same file group. Their strategy releases it before the marker is there; ours afterwards.
@@ -49,7 +50,7 @@ class LookingMarkers:
         groups = frozenset([group])
         made = Footprint(groups, groups if marker.is_of_base else frozenset())
         if not self.check.stance.in_question(made).groups:
-            return self.inner.announce(storage, requested, marker)
+            return self._stored(storage, requested, marker)
         with self._locked(storage, group):
             met = self._claimed(storage, made, marker) if looks.claims else None
             if met is None and looks.by_task:
@@ -58,9 +59,13 @@ class LookingMarkers:
                 if looks.claims:  # no marker says where it is
                     clear_claims(storage, requested, [self.check.stance.place(group)])
                 return met
-            if looks.filters_first:
-                self.filters.add(storage, requested, self.check.stance.place(group))
-            return self.inner.announce(storage, requested, marker)
+            return self._stored(storage, requested, marker)
+
+    def _stored(self, storage: Storage, requested: InstantTime, marker: MarkerName) -> Verdict:
+        """Store the marker, in the filter first: it has all or nothing of what a task announces."""
+        if self.check.looks.filters_first:
+            self.filters.add(storage, requested, self.check.stance.place(marker.file_group))
+        return self.inner.announce(storage, requested, marker)
 
     def _claimed(self, storage: Storage, made: Footprint, marker: MarkerName) -> Met | None:
         """Take the claim of the file's group; return the conflict with the write that has it."""
