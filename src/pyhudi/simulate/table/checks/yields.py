@@ -85,6 +85,15 @@ class Rivalry:
             if change.path.startswith(start)
         ]
 
+    @cached_property
+    def _stops(self) -> dict[str, int]:
+        """Instant → when it began to look for what it stopped for; its claim goes then."""
+        found: dict[str, int] = {}
+        for look in self._looks:
+            if look.stops:
+                found.setdefault(look.requested, look.since)
+        return found
+
     def _announced(self, rival: str, place: int, *, by_claims: bool) -> Iterator[MarkerName]:
         """Yield the files that an instant had announced before that change."""
         yield from (marker for since, marker in self._markers.get(rival, ()) if since < place)
@@ -207,10 +216,11 @@ class Rivalry:
                     yield f"{look.requested} missed {rival} by {look.strategy}"
 
     def _lives(self, rival: str, look: Look) -> bool:
-        """True if the rival was pending and alive all the time until the look ended."""
+        """True if the rival went on and was alive all the time until the look ended."""
         evidence = self._evidence
         begun = evidence.begun.get(rival)
-        if begun is None or evidence.decided.get(rival, look.until) < look.until:
+        ended = min(evidence.decided.get(rival, look.until), self._stops.get(rival, look.until))
+        if begun is None or ended < look.until:
             return False
         signs = [at_ms for place, at_ms in self._signs.get(rival, ()) if place < look.until]
         moments = [begun.change.at_ms, *signs, look.at_ms]
