@@ -33,7 +33,6 @@ RESIZING = {"pending resizes count", "absent plans remembered"}
 YIELDING = {
     "claim released early": "transaction_direct",
     "filters believed": "bloom_direct",
-    "filter behind the marker": "bloom_direct",
     "listed once": "async_server",
 }
 #: Where more table services run than a seed would draw.
@@ -156,7 +155,6 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "liveness not asked": [("shared", 0), ("shared", 2), ("occ", 3), ("nbcc", 3)],
     "claim released early": [("occ", 20), ("shared", 42), ("occ", 43), ("shared", 55)],
     "filters believed": [("occ", 63), ("occ", 159), ("occ", 34)],
-    "filter behind the marker": [],
     "listed once": [("occ", 34), ("partial", 62), ("nbcc", 69)],
 }
 

@@ -119,23 +119,6 @@ def _filters_believed() -> AbstractContextManager[Any]:
     return patch.object(EarlyCheck, "_announced", weak)
 
 
-def _filter_behind_the_marker() -> AbstractContextManager[Any]:
-    """A place is put into the filter once the marker is there: until then the filter denies it."""
-    announce = LookingMarkers.announce
-
-    def weak(self: LookingMarkers, storage: Storage, requested: Any, marker: MarkerName) -> Any:
-        looks = replace(self.check.looks, filters_first=False)
-        if not self.check.looks.filters_first:
-            return announce(self, storage, requested, marker)
-        verdict = announce(
-            replace(self, check=replace(self.check, looks=looks)), storage, requested, marker
-        )
-        self.filters.add(storage, requested, self.check.stance.place(marker.file_group))
-        return verdict
-
-    return patch.object(LookingMarkers, "announce", weak)
-
-
 def _listed_once() -> AbstractContextManager[Any]:
     """What a rival announces after the first look at it is not found by the next ones."""
 
@@ -169,6 +152,5 @@ YIELD_BUGS: dict[str, _Bug] = {
     "liveness not asked": _liveness_not_asked,
     "claim released early": _claim_released_early,
     "filters believed": _filters_believed,
-    "filter behind the marker": _filter_behind_the_marker,
     "listed once": _listed_once,
 }
