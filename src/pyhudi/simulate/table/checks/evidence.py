@@ -28,8 +28,8 @@ from pyhudi.format.table.ring_file import (
 )
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, decode_commit_metadata
 from pyhudi.format.timeline.decision_entry import Entry, EntryKind, decode_entry, parse_entry_path
-from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
-from pyhudi.format.timeline.markers import marker_folder
+from pyhudi.format.timeline.instant import Action, Instant, State
+from pyhudi.format.timeline.markers import MARKER_ROOT, decode_marker_list, is_marker_list
 from pyhudi.format.timeline.plan_files import (
     CompactionPlan,
     decode_cleaner_plan,
@@ -389,12 +389,23 @@ class Evidence:
                 found[change.path] = WrittenTwice(write, name)
         return found
 
+    @cached_property
+    def markers(self) -> dict[str, list[tuple[int, MarkerName]]]:
+        """Instant → its markers, objects of their own and those in lists, with their places."""
+        found: dict[str, list[tuple[int, MarkerName]]] = {}
+        for change in self.created(MARKER_ROOT):
+            requested, _, path = change.path[len(MARKER_ROOT) + 1 :].partition("/")
+            if is_marker_list(path):
+                named = decode_marker_list(change.data or b"", change.path)
+            else:
+                named = tuple(filter(None, [MarkerName.parse(path)]))
+            found.setdefault(requested, []).extend((change.place, marker) for marker in named)
+        return found
+
     def announced(self, requested: str, place: int) -> frozenset[FileGroupId]:
         """Return the file groups of which the instant had announced a file before that change."""
-        start = f"{marker_folder(InstantTime(requested))}/"
-        paths = (c.path for c in self.changes[:place] if c.path.startswith(start))
-        markers = (MarkerName.parse(path.removeprefix(start)) for path in paths)
-        return frozenset(marker.file_group for marker in markers if marker is not None)
+        markers = self.markers.get(requested, ())
+        return frozenset(marker.file_group for since, marker in markers if since < place)
 
     def paths_at(self, place: int, requested: str) -> set[str]:
         """Return data files of the instant that were there just before that change."""

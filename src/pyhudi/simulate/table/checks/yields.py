@@ -22,7 +22,6 @@ from itertools import pairwise
 
 from pyhudi.format.files.file_names import MarkerName
 from pyhudi.format.table.table_config import TableType
-from pyhudi.format.timeline.markers import MARKER_ROOT
 from pyhudi.simulate.table.checks.evidence import Evidence
 from pyhudi.simulate.table.history import Exchange, History, Look
 from pyhudi.storage.objects.claims import CLAIM_FOLDER, Claim
@@ -66,16 +65,6 @@ class Rivalry:
         return found
 
     @cached_property
-    def _markers(self) -> dict[str, list[tuple[int, MarkerName]]]:
-        """Instant → the files that it announced, each with the place of its marker."""
-        found: dict[str, list[tuple[int, MarkerName]]] = {}
-        for change in self._evidence.created(MARKER_ROOT):
-            requested, _, path = change.path[len(MARKER_ROOT) + 1 :].partition("/")
-            if (marker := MarkerName.parse(path)) is not None:
-                found.setdefault(requested, []).append((change.place, marker))
-        return found
-
-    @cached_property
     def _claims(self) -> list[tuple[int, str, Claim | None]]:
         """The claims in the order in which they were put or removed."""
         start = f"{CLAIM_FOLDER}/"
@@ -96,7 +85,8 @@ class Rivalry:
 
     def _announced(self, rival: str, place: int, *, by_claims: bool) -> Iterator[MarkerName]:
         """Yield the files that an instant had announced before that change."""
-        yield from (marker for since, marker in self._markers.get(rival, ()) if since < place)
+        markers = self._evidence.markers.get(rival, ())
+        yield from (marker for since, marker in markers if since < place)
         if by_claims:
             yield from self._claimed(rival, place)
 
