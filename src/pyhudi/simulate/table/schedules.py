@@ -480,7 +480,10 @@ class _Schedule:
         if isinstance(self._yields, str):
             are_alike, first = True, self._yields
         by = [first if are_alike else names[drawn(looking, len(names))] for _ in profiles]
-        return [replace(p, yields_by=name) for p, name in zip(profiles, by, strict=True)]
+        return [
+            replace(profile, yields_by=name, has_lists=happens(looking, 0.4))
+            for profile, name in zip(profiles, by, strict=True)
+        ]
 
     def _usual_profiles(self) -> list[WriterProfile]:
         chance = self._chance

@@ -46,7 +46,8 @@ from pyhudi.storage.objects.write_fence import raise_fence
 from pyhudi.storage.protocol import Storage
 from pyhudi.write.early.announcing import LookingMarkers
 from pyhudi.write.early.start import announced_by, early_check
-from pyhudi.write.files.announcing import DIRECT, MetRivalError, Verdict
+from pyhudi.write.files.announcing import DIRECT, Announcing, MetRivalError, Verdict
+from pyhudi.write.markers.lists import ListedMarkers
 from pyhudi.write.watch import Watch
 
 #: How many of the doomed writes go on.
@@ -69,27 +70,30 @@ class ToyWatch(Watch):
         way: Way,
         owned: OwnedPart | None,
         chance: random.Random,
+        *,
+        has_lists: bool,
     ) -> None:
+        """`has_lists`: its markers are lines of lists."""
         intent, can_rebase = way.intent(owned), way.keeps_files
         early = early_check(session, transaction, intent, can_rebase=can_rebase, are_sent=False)
         super().__init__(session, transaction, intent, early, can_rebase=can_rebase)
-        self._announcing = announced_by(early, DIRECT, session.config)
+        inner = ListedMarkers() if has_lists else DIRECT
+        self._announcing = announced_by(early, inner, session.config)
         self._strategy = "" if early is None else early.looks.name
         self._stage = stage
         self._process = process
         self._chance = chance
         self._way = way
         self._goes_on = happens(chance, _STUBBORN_RATE)
-        self._files: Sequence[DataFile] = ()
+        self._files: list[DataFile] = []
 
     def announced(self, files: Sequence[DataFile]) -> list[DataFile]:
         """Return the files, to be announced as the strategy says."""
-        inner = self._announcing
-        if isinstance(inner, LookingMarkers):
-            noting = NotingMarkers(inner, self._strategy, self._way.is_checked, self._stage)
-            files = [file._replace(announcing=noting) for file in files]
-        self._files = files
-        return list(files)
+        way = self._announcing
+        if isinstance(way, LookingMarkers):
+            way = NotingMarkers(way, self._strategy, self._way.is_checked, self._stage)
+        self._files = [file._replace(announcing=way) for file in files]
+        return self._files
 
     def ran(self, written: Iterator[WriteStat]) -> list[WriteStat] | Lost:
         """Let the tasks write their files, as the executors of production do."""
@@ -114,7 +118,7 @@ class ToyWatch(Watch):
         storage, requested = self._process.storage, self._transaction.requested
         stopped: list[bool] = []
 
-        def stop_tasks() -> None:
+        def stop_tasks(met: Met | None = None) -> None:
             stopped.append(True)
             with suppress(HudiError):
                 raise_fence(storage, requested)
@@ -217,9 +221,17 @@ class NotingMarkers:
 
     def again(self) -> NotingMarkers:
         """Return the same for another attempt of the task, in a process of its own."""
-        check = self.inner.check
-        inner = replace(self.inner, check=check.elsewhere(check.world), filters=MarkerFilters())
-        return replace(self, inner=inner)
+        check, inner = self.inner.check, announced_again(self.inner.inner)
+        check = check.elsewhere(check.world)
+        looking = replace(self.inner, check=check, inner=inner, filters=MarkerFilters())
+        return replace(self, inner=looking)
+
+
+def announced_again(announcing: Announcing) -> Announcing:
+    """Return how another attempt of a task announces, which does not reach the writer's lists."""
+    if isinstance(announcing, NotingMarkers):
+        return announcing.again()
+    return DIRECT
 
 
 def _is_log(file: DataFile) -> bool:

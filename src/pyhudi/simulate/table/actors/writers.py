@@ -37,8 +37,8 @@ from pyhudi.simulate.choices import drawn
 from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.table.actors.evolver import EvolvingCall, drawn_columns
 from pyhudi.simulate.table.actors.looks import (
-    NotingMarkers,
     ToyWatch,
+    announced_again,
     rules_session,
     watching,
 )
@@ -97,6 +97,7 @@ class WriterProfile:
     evolves: bool = False  # its rows bring columns and wider types
     late_rate: float = 0.0  # it looks at the rings late, when a resize has completed
     looks: bool = False  # it looks while it writes whether it is doomed
+    has_lists: bool = False  # its markers are lines of lists
     yields_by: str | None = None  # the strategy by which it yields to writes that are ahead
 
 
@@ -241,8 +242,16 @@ class Writer:
             known=self.session,
             own={kept.requested for kept in self.kept},
         )
-        looking = self._looking
-        return ToyWatch(self.stage, self.process, session, transaction, way, owned, looking)
+        return ToyWatch(
+            self.stage,
+            self.process,
+            session,
+            transaction,
+            way,
+            owned,
+            self._looking,
+            has_lists=profile.has_lists,
+        )
 
     def write_files(self, files: Sequence[DataFile], placing: Placing) -> Iterator[WriteStat]:
         """Write the files, and sometimes leave a late second attempt of a task behind."""
@@ -265,8 +274,7 @@ class Writer:
 
     def _leave_late_task(self, file: DataFile) -> None:
         self._tasks += 1
-        if isinstance(file.announcing, NotingMarkers):
-            file = file._replace(announcing=file.announcing.again())
+        file = file._replace(announcing=announced_again(file.announcing))
         name = f"{self.process.name}-task{self._tasks}"
         task = self.stage.simulation.process(name)
         wait_ms = _TASK_DELAYS_MS[drawn(self._chance, len(_TASK_DELAYS_MS))]
