@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from pyhudi.plan.resizing.choose import RingLimits, SizedPartition, plan_resize
 from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.read.plan import Reader
 from pyhudi.session.live_groups import live_slices
+from resize_tables import ResizeTable
 from sized_rings import facts
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("at", pa.int64())])
@@ -191,3 +193,63 @@ def test_a_ring_that_is_newer_than_the_table_is_shown_with_what_there_is() -> No
         "on no ring",
         "on no ring",
     ]
+
+
+def lost(data: bytes) -> bytes | None:
+    return None
+
+
+def cut_off(data: bytes) -> bytes | None:
+    return data[:-30]
+
+
+def changed(data: bytes) -> bytes | None:
+    middle = len(data) // 2
+    return (
+        data[:middle] + bytes(byte ^ 255 for byte in data[middle : middle + 9]) + data[middle + 9 :]
+    )
+
+
+@pytest.mark.parametrize("is_base", [True, False], ids=["base", "log"])
+@pytest.mark.parametrize("damage", [lost, cut_off, changed])
+def test_a_damaged_input_of_a_resize_that_cannot_be_finished_is_named(
+    damage: Callable[[bytes], bytes | None], is_base: bool
+) -> None:
+    memory = ResizeTable(is_virtual=True, ordering="ts")
+    memory.put("klmn", 1)
+    memory.put("op", 1, day="e")
+    if is_base:
+        memory.table("compactor").services.compact()
+    [path] = [s.path for s in memory.storage.list("d") if (".log." not in s.path) == is_base][-1:]
+    requested = memory.plan()
+    memory.put("kx", 2)
+    whole, damaged = memory.storage.read(path), damage(memory.storage.read(path))
+    if damaged is None:
+        memory.storage.delete(path)
+    else:
+        memory.storage.write(path, damaged)
+    assert memory.table("keeper").services.run(keep_going=True).errors
+
+    [broken, sound] = shown(memory.table("looker"))
+    assert broken["state"].startswith(f"in resize {requested}; damaged: {path!r}: ")
+    assert broken["rows"] is None
+    assert (sound["rows"], sound["state"]) == (2, "normal")
+    table = memory.table("looker")
+    for _ in range(2):  # the second time it knows the commits
+        [unopened, _] = shown(table, rows=False)
+        assert ("damaged" in unopened["state"]) == (damage is not changed)
+
+    memory.storage.write(path, whole)
+    assert shown(memory.table("looker"))[0]["state"] == f"in resize {requested}"
+    assert memory.resizes().execute(requested) is not None
+
+
+def test_a_damaged_bucket_is_named_and_the_others_are_counted() -> None:
+    memory = bench(SimpleBuckets(2))
+    [path, *_] = [s.path for s in memory.storage.list("mo") if ".log." in s.path]
+    memory.storage.write(path, memory.storage.read(path)[:-30])
+    [broken, *others] = shown(memory.table("looker"))
+    assert broken["state"].startswith(f"damaged: {path!r}: ")
+    assert broken["rows"] is None
+    assert [row["state"] for row in others] == ["normal"] * 3
+    assert all(row["rows"] for row in others)

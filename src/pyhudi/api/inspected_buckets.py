@@ -13,12 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from pyhudi.api.damaged_buckets import damage_words, lost_in_buckets
 from pyhudi.errors import CorruptTableError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.bucket_migration import MigratingBuckets
 from pyhudi.format.table.ring_file import FIRST_INSTANT, Ring
 from pyhudi.format.timeline.instant import Action
+from pyhudi.format.timeline.resize_plan import ResizePlan
 from pyhudi.index.ring_changes import owner_ranges
 from pyhudi.index.simple_bucket import bucket_number
 from pyhudi.read.counting import rows_of_slices
@@ -74,6 +76,7 @@ class PlansInTheWay:
 
     named: Mapping[FileGroupId, str]
     unclear: str | None = None  # a plan that cannot be read, and may have any file group
+    resizes: tuple[ResizePlan, ...] = ()
 
     def of(self, group: FileGroupId) -> str | None:
         """Return which plan has the file group, or may have it."""
@@ -115,10 +118,15 @@ def bucket_rows(
     """Yield a row for each bucket."""
     times = reader.completion_times(state)
     slices = live_slices(state, times)
+    damage = dict(lost_in_buckets(loader, state, times, pending.resizes))
     counts: dict[FileGroupId, int] = {}
     if counts_rows and slices:
-        plan = reader.plan_snapshot(state, Now(), Question((RECORD_KEY,)))
-        counts = rows_of_slices(loader.storage, plan)
+        plan = reader.plan_snapshot(state, Now(), Question((RECORD_KEY,)), is_damaged=True)
+        for group, count in rows_of_slices(loader.storage, plan).items():
+            if isinstance(count, int):
+                counts[group] = count
+            else:
+                damage.setdefault(group, damage_words(count.path, count.why))
     totals: dict[str, int] = {}
     for group, slice_ in slices.items():
         totals[group.partition] = totals.get(group.partition, 0) + slice_.bytes
@@ -129,18 +137,26 @@ def bucket_rows(
         size = 0 if found is None else found.bytes
         total = totals.get(bucket.group.partition)
         last = None if found is None else _last_change(found, times)
-        is_plain = bucket.state == _NORMAL
+        broken = damage.get(bucket.group)
         yield {
             "partition": bucket.group.partition,
             "bucket": bucket.number,
             "range": bucket.ranges and [{"first": a, "last": b} for a, b in bucket.ranges],
             "file_id": bucket.group.file_id,
-            "rows": (counts.get(bucket.group, 0) if counts_rows else None),
+            "rows": counts.get(bucket.group, 0) if counts_rows and not broken else None,
             "bytes": size,
             "share": size / total if total else None,
             "last_change": last and utc_moment(last, loader.config.zone),
-            "state": (pending.of(bucket.group) if is_plain else None) or bucket.state,
+            "state": _state(bucket, pending, broken),
         }
+
+
+def _state(bucket: _Bucket, pending: PlansInTheWay, broken: str | None) -> str:
+    is_plain = bucket.state == _NORMAL
+    state = (pending.of(bucket.group) if is_plain else None) or bucket.state
+    if broken is None:
+        return state
+    return broken if state == _NORMAL else f"{state}; {broken}"
 
 
 def _buckets(

@@ -237,8 +237,10 @@ class Inspection:
         `bucket` counts from 0 in its partition, `range` has the hash values that a consistent
         bucket takes (two ranges if they cross the end of the ring), and `share` is its part of the
         partition's bytes. `state` is "normal", "empty" if it has no file yet, or the pending plan
-        that has it, and whether that is closed. Rows are counted as `table.read().count()` counts
-        them; without `rows` no data file is opened, and the column is null.
+        that has it, and whether that is closed. It also names a damaged file of the bucket, if one
+        was found: files that commits name and that are gone or cut off, and those that rows cannot
+        be counted in. Rows are counted as `table.read().count()` counts them; they are null where
+        they cannot be. Without `rows` no data file is opened, and the column is null.
         """
         self._loader.reread_properties()
         for _ in range(LOAD_ATTEMPTS_MAX):
@@ -428,6 +430,7 @@ class Inspection:
         """Return what pending plan rewrites which file group."""
         named: dict[FileGroupId, str] = {}
         unclear = None
+        resizes = []
         has_rings = ring_settings(self._loader.config.buckets) is not None
         for instant in state.timeline.pending:
             if instant.action not in SERVICE_ACTIONS:
@@ -436,13 +439,15 @@ class Inspection:
             is_damaged = plan.damage is not None and instant.action is Action.CLUSTERING
             if plan.resize is not None or (is_damaged and has_rings):
                 name = RESIZE
+            if plan.resize is not None:
+                resizes.append(plan.resize)
             if plan.damage is not None:
                 unclear = unclear or unclear_plan(name, instant.requested, plan.damage)
             what = f"in {name} {instant.requested}"
             if plan.groups and name == RESIZE and self._is_closed(instant):
                 what += ", closed"
             named.update(dict.fromkeys(plan.groups or (), what))
-        return PlansInTheWay(named, unclear)
+        return PlansInTheWay(named, unclear, tuple(resizes))
 
     def _is_closed(self, resize: Instant) -> bool:
         """True if writes to the resize's buckets wait for it, or finish it."""

@@ -6,6 +6,7 @@ rows are read, but only the columns that the merge and the predicate need.
 
 from __future__ import annotations
 
+from pyhudi.errors import CorruptTableError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.plan.scan import ReadSpec, ScanPlan, SliceRead, Split, counting
 from pyhudi.read.slice import load_base_row_count, read_split
@@ -17,13 +18,17 @@ def count_rows(storage: Storage, plan: ScanPlan) -> int:
     return sum(_rows_of(storage, narrow.spec, read) for read in narrow.reads)
 
 
-def rows_of_slices(storage: Storage, plan: ScanPlan) -> dict[FileGroupId, int]:
-    """Return how many rows each slice of a plan has."""
+def rows_of_slices(storage: Storage, plan: ScanPlan) -> dict[FileGroupId, int | CorruptTableError]:
+    """Return how many rows each slice of a plan has, or why it cannot be read."""
     narrow = counting(plan)
-    return {
-        FileGroupId(read.slice.partition, read.slice.file_id): _rows_of(storage, narrow.spec, read)
-        for read in narrow.reads
-    }
+    found: dict[FileGroupId, int | CorruptTableError] = {}
+    for read in narrow.reads:
+        group = FileGroupId(read.slice.partition, read.slice.file_id)
+        try:
+            found[group] = _rows_of(storage, narrow.spec, read)
+        except CorruptTableError as error:
+            found[group] = error
+    return found
 
 
 def _rows_of(storage: Storage, spec: ReadSpec, read: SliceRead) -> int:

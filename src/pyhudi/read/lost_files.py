@@ -109,11 +109,17 @@ class CommitRecords:
         listed = (g for g in state.groups() if (g.partition, g.file_id) in groups)
         live = (g for g in listed if not is_replaced(g, state.replaced, now))
         found = (latest_slice(group, times, now) for group in live)
-        committed = self.load(state, [slice_ for slice_ in found if slice_ is not None])
-        times = CompletionTimes(times.timeline, {**times.archived, **committed.archived})
-        lost = lost_files(state, committed.files, now, lambda g: latest_slice(g, times, now))
+        lost = self.lost(state, times, [slice_ for slice_ in found if slice_ is not None])
         if lost:
             raise loss_error(self._loader.storage, state.timeline, lost[0], what)
+
+    def lost(
+        self, state: TableState, times: CompletionTimes, slices: Collection[FileSlice]
+    ) -> list[LostFile]:
+        """Return files that the latest slices of these slices' groups need and the listing
+        lacks."""
+        committed = self.load(state, slices)
+        return _lost_now(state, times, committed)
 
 
 def _reaches_archive(slice_: FileSlice, timeline: Timeline) -> bool:
@@ -127,12 +133,21 @@ def _reaches_archive(slice_: FileSlice, timeline: Timeline) -> bool:
 
 def refuse_known_losses(loader: TableLoader, state: TableState, times: CompletionTimes) -> None:
     """Raise CorruptTableError if a file of a latest slice, to be rewritten, is known as lost."""
-    now = visible_now(state.timeline)
-    files = loader.known_files(state.timeline)
-    lost = lost_files(state, files, now, lambda group: latest_slice(group, times, now))
-    if lost:
+    if lost := known_losses(loader, state, times):
         what = f"the table at {loader.storage.uri} cannot be written"
         raise loss_error(loader.storage, state.timeline, lost[0], what)
+
+
+def known_losses(loader: TableLoader, state: TableState, times: CompletionTimes) -> list[LostFile]:
+    """Return files that a latest slice needs and the listing lacks, by the commits known."""
+    files = loader.known_files(state.timeline)
+    return _lost_now(state, times, Committed(tuple(files), {}))
+
+
+def _lost_now(state: TableState, times: CompletionTimes, committed: Committed) -> list[LostFile]:
+    now = visible_now(state.timeline)
+    times = CompletionTimes(times.timeline, {**times.archived, **committed.archived})
+    return lost_files(state, committed.files, now, lambda group: latest_slice(group, times, now))
 
 
 def loss_error(storage: Storage, timeline: Timeline, lost: LostFile, what: str) -> HudiError:

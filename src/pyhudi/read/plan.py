@@ -114,14 +114,18 @@ class Reader:
 
     # -- snapshots
 
-    def plan_snapshot(self, state: TableState, point: Point, question: Question) -> ScanPlan:
+    def plan_snapshot(
+        self, state: TableState, point: Point, question: Question, *, is_damaged: bool = False
+    ) -> ScanPlan:
+        """Return the plan; with `is_damaged` also if files are lost, for what shows a damage."""
         self._refuse_cleaned(state, point)
         times = self.completion_times(state, point)
         visibility = _visibility(times, point)
         schema = self.schema_at(state, visibility, point)
         spec = _spec(state, schema, visibility, question)
         slice_of = _slice_of(times, visibility, point)
-        self.refuse_losses(state, point, slice_of, visibility, bases=question.read_optimized)
+        if not is_damaged:
+            self.refuse_losses(state, point, slice_of, visibility, bases=question.read_optimized)
         plan = plan_scan(state, schema, spec, slice_of)
         if question.read_optimized:
             plan = read_optimized(plan)

@@ -88,6 +88,8 @@ def _gone(requested: str, path: str) -> CorruptTableError:
     return CorruptTableError(
         f"the resize {requested} cannot be executed",
         why=f"{path!r}, which its plan names, is gone",
-        next_step="Restore the file, because committed rows are lost with it. Or cancel the plan"
-        " with cancel_resize, which loses no other rows",
+        next_step="Restore the file, because committed rows are lost with it. The plan was"
+        " cancelled, unless it is virtual and writes have rows in its new buckets: then it can be"
+        " executed once the file is there",
+        path=path,
     )

@@ -22,17 +22,8 @@ from pyhudi.commit.pending_plans import load_service_plan
 from pyhudi.commit.proposals import LOCK_RULES, AlreadyDone, Outcome, Refused, Rule, refusal_error
 from pyhudi.commit.rollback import FailedWriteRecovery
 from pyhudi.commit.transaction import writer_identity
-from pyhudi.errors import (
-    ConflictError,
-    HudiError,
-    UnsupportedTableError,
-)
-from pyhudi.format.files.file_names import (
-    BaseFileName,
-    FileGroupId,
-    LogFileName,
-    parse_data_file,
-)
+from pyhudi.errors import ConflictError, HudiError, UnsupportedTableError
+from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import (
     CommitMetadata,
     WriteStat,
@@ -40,9 +31,9 @@ from pyhudi.format.timeline.commit_metadata import (
 )
 from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.plan_files import CompactionOperation
-from pyhudi.format.timeline.resize_plan import GroupChange, InputSlice
-from pyhudi.format.timeline.stored_paths import path_in_partition
+from pyhudi.format.timeline.resize_plan import GroupChange
 from pyhudi.plan.compaction import operation_of
+from pyhudi.plan.resizing.inputs import input_slices
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.services.compaction.execute import refuse_omitted
 from pyhudi.services.planned_action import NOT_EXCLUSIVE, Execution, PlannedAction
@@ -50,7 +41,6 @@ from pyhudi.services.resizing.child_bases import Rewrite
 from pyhudi.services.resizing.result import ResizeResult, resize_result
 from pyhudi.settings import WriteSettings
 from pyhudi.storage.objects.heartbeats import Heartbeat, heartbeat_path
-from pyhudi.table.file_group import BaseFile, FileSlice, LogFile
 from pyhudi.table.state import TableState
 from pyhudi.write.resizing.bases import load_made
 from pyhudi.write.resizing.cancel import (
@@ -166,7 +156,7 @@ class Resizes(PlannedAction[_Plan, _Made, ResizeResult]):
         # A virtual one may have to be finished.
         if self._log.is_shared and not (work.plan.is_dual or work.plan.is_virtual):
             raise _shared(requested)
-        slices = (slice_ for change in work.plan.groups for slice_ in _slices(change))
+        slices = (slice_ for change in work.plan.groups for slice_ in input_slices(change))
         named = {FileGroupId(s.partition, s.file_id): operation_of(s) for s in slices}
         planned = {group: named.get(group) or _nothing(group) for group in work.plan.inputs}
         refuse_omitted(self._log, self._records, self._load(), planned, requested, "resize")
@@ -272,7 +262,7 @@ def rewrites(work: ResizeWork) -> tuple[Rewrite, ...]:
     """Return what is read and made, split by split."""
     pairs = zip(work.plan.groups, work.children, strict=True)
     return tuple(
-        Rewrite(_slices(change), children, _megabytes(change)) for change, children in pairs
+        Rewrite(input_slices(change), children, _megabytes(change)) for change, children in pairs
     )
 
 
@@ -286,25 +276,6 @@ def _megabytes(change: GroupChange) -> float:
     size = (change.metrics or {}).get("TOTAL_IO_MB", 0.0)
     # Any program may have written the plan.
     return size if isfinite(size) else 0.0
-
-
-def _slices(change: GroupChange) -> tuple[FileSlice, ...]:
-    """Return the slices that the plan names; a bucket that was never written has none."""
-    return tuple(_slice(change.partition, part) for part in change.slices if part.files)
-
-
-def _slice(partition: str, part: InputSlice) -> FileSlice:
-    base: BaseFile | None = None
-    logs: list[LogFile] = []
-    for bare in part.files:
-        name, path = parse_data_file(bare), path_in_partition(partition, bare)
-        if isinstance(name, BaseFileName):
-            base = BaseFile(path, 0, name)
-        elif isinstance(name, LogFileName) and not name.suffix:
-            logs.append(LogFile(path, 0, name))
-    first = base.name.requested if base else min(log.name.requested for log in logs)
-    ordered = tuple(sorted(logs, key=lambda log: log.name.order))
-    return FileSlice(partition, part.file_id, first, base, ordered)
 
 
 def _shared(requested: str) -> UnsupportedTableError:
