@@ -15,11 +15,12 @@ import pyarrow as pa
 import pytest
 
 import pyhudi
-from opened_tables import session_on
+from opened_tables import opening_on, session_on
 from pyhudi.api.services import Services
 from pyhudi.cli.service import _Stop, main
 from pyhudi.commit.proposals import Begin, Decided
 from pyhudi.format.timeline.instant import Action
+from pyhudi.services.migration import run as migration
 from pyhudi.storage.locks.file_lock import FileLock
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world
@@ -55,6 +56,21 @@ def test_one_round_does_what_is_due(
     assert compactions(table) == 1
     assert main([table.uri, "--once", "--compact-after", "2"]) == 0
     assert capsys.readouterr().out == ""
+
+
+def test_a_migration_whose_process_died_goes_on_unless_resizes_are_left_to_others(
+    table: pyhudi.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upsert(table, 1, 2)
+    opening = opening_on(open_storage(table.uri), real_world())
+    session = opening.session()
+    target = migration._target(session.config, pyhudi.ConsistentBuckets(initial=2))
+    migration._announce(opening, session, target)
+    assert main([table.uri, "--once", "--no-resize"]) == 0
+    assert capsys.readouterr().out == ""
+    assert main([table.uri, "--once", "--no-compaction"]) == 0
+    assert "the migration is done: 1 partition migrated" in capsys.readouterr().out
+    assert table.inspect.buckets().num_rows == 2
 
 
 def test_a_dry_run_only_tells(table: pyhudi.Table, capsys: pytest.CaptureFixture[str]) -> None:

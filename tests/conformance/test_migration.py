@@ -51,9 +51,7 @@ class Migrated(Judged):
     def migrate_one(self, partition: str) -> None:
         """Give one partition its ring, and die."""
         opening = opening_on(open_storage(str(self.path)), real_world())
-        run._Migration(opening, RINGS, lambda _: None, lambda _: None)._migrate(
-            ready(opening), partition
-        )
+        run._Migration(opening, RINGS, lambda _: None)._migrate(ready(opening), partition)
 
     def agree_by_key(self, key: str) -> None:
         """A reader that looks for one key must not take the file groups by the wrong kind."""

@@ -23,6 +23,7 @@ from pyhudi.errors import (
     InvalidRequestError,
     UnsupportedTableError,
 )
+from pyhudi.format.files.log_reference import is_virtual_child
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import Buckets, ConsistentBuckets, SimpleBuckets
 from pyhudi.format.table.bucket_migration import MigratingBuckets
@@ -31,6 +32,8 @@ from pyhudi.format.table.table_config import LOCK_KIND, TableType
 from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
 from pyhudi.plan.archiving import ArchivePolicy
 from pyhudi.plan.cleaning import CleanPolicy
+from pyhudi.plan.resizing.policy import ResizePolicy
+from pyhudi.plan.upkeep import Upkeep
 from pyhudi.plan.writable import with_first_lock
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.session.open import OpenTable, Overrides
@@ -40,6 +43,8 @@ from pyhudi.storage.stores.memory import MemoryStorage
 from pyhudi.write.begin import MIGRATION_KEY, ready
 from resize_tables import SCHEMA
 
+#: The services without those that other tests are about.
+RESIZING = Upkeep(compaction=None, clean=None, archive=None)
 _CHANGES = {"create", "create_from", "write", "replace", "delete"}
 
 
@@ -264,7 +269,22 @@ def crashes(trace: Sequence[Operation]) -> Iterator[tuple[Fault, ...]]:
             yield Fault(Effect.LOSE_REPLY, nth=nth), Fault(Effect.FAIL, nth=nth + 1, times=None)
 
 
-def test_a_migration_that_died_at_any_operation_is_continued() -> None:
+def by_another_call(table: MigratingTable) -> None:
+    assert table.migrate("next").is_done
+
+
+def by_the_services(table: MigratingTable) -> None:
+    if stage_of(table) == "simple":  # it was not announced
+        return by_another_call(table)
+    done = table.table("next").services.run(RESIZING)
+    assert done.migration is not None
+    assert done.migration.is_done
+
+
+@pytest.mark.parametrize("go_on", [by_another_call, by_the_services])
+def test_a_migration_that_died_at_any_operation_is_continued(
+    go_on: Callable[[MigratingTable], None],
+) -> None:
     origin = Scene()
     trial = origin.copied()
     trace = FaultyStorage(trial.storage)
@@ -281,13 +301,73 @@ def test_a_migration_that_died_at_any_operation_is_continued() -> None:
         settled(table.table("r"))
         table.clock.ms += 10 * WriteSettings().heartbeat_timeout_ms
         if stage_of(table) != "done":
-            assert table.migrate("next").is_done, faults
+            go_on(table)
         assert stage_of(table) == "done"
         assert table.values() == values_after(changes), faults
         assert not table.pending(), faults
         table.put("q", 20, "d")
         settled(table.table("r"))
     assert seen == {"simple", "announced", "begun", "done"}
+
+
+def begun(*days: str) -> MigratingTable:
+    """A table as a migration leaves it whose process died when it had begun."""
+    table = MigratingTable()
+    for day in days:
+        table.put("abcdefgh", 1, day)
+    table.announce()
+    ready(table.opening())
+    return table
+
+
+def test_a_run_of_the_services_rewrites_no_more_of_a_migration_than_its_policy_allows() -> None:
+    table = begun("d", "e", "f")
+    before = table.rows()
+    services = table.table("s").services
+    for bytes_max in (0, 100):
+        bound = ResizePolicy(input_bytes_max=bytes_max)
+        done = services.run(Upkeep(resize=bound)).migration
+        assert done is not None
+        assert not done.results
+        assert set(done.left.values()) == {"it is larger than what one plan may read"}
+    assert services.run(Upkeep(resize=None)).migration is None
+    one = ResizePolicy(partitions_max=1)
+    for limits in (one, ResizePolicy(bytes_max=1)):
+        done = services.run(Upkeep(resize=limits)).migration
+        assert done is not None
+        assert [result.partitions for result in done.results] == [1]
+        assert not done.is_done
+    assert len(table.rings()) == 2
+    last = services.run(Upkeep(resize=one))
+    assert last.migration is not None
+    assert last.migration.is_done
+    assert last.did_anything
+    assert "the migration is done" in str(last)
+    assert table.config.buckets == RINGS.resolved(("id",))
+    assert table.rows() == before
+    assert services.run().migration is None
+
+
+def test_a_dry_run_of_the_services_names_what_is_left_of_a_migration_and_changes_nothing() -> None:
+    table = begun("d", "e")
+    looker = table.table("s")
+    before = table.contents()
+    done = looker.services.run(dry_run=True).migration
+    assert done is not None
+    assert sorted(done.left) == ["d", "e"]
+    assert table.contents() == before
+
+
+def test_the_first_ring_is_no_virtual_resize_whatever_the_policy_of_others() -> None:
+    table = begun("d")
+    table.table("s").services.run(Upkeep(resize=ResizePolicy(writes="virtual")))
+    assert stage_of(table) == "done"
+    assert not any(is_virtual_child(row["file_id"]) for row in slices_of(table))
+
+
+def slices_of(table: MigratingTable) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = table.table("look").inspect.file_slices().to_pylist()
+    return found
 
 
 def stage_of(table: MigratingTable) -> str:
@@ -365,6 +445,18 @@ def test_of_two_processes_that_migrate_at_once_one_is_refused() -> None:
 
     assert table.migrate(storage=Pausing(table.storage, 12, second)).is_done
     assert met
+
+
+def test_the_services_leave_a_migration_to_the_process_that_makes_it() -> None:
+    table = Scene().table
+    met: list[object] = []
+
+    def beside() -> None:
+        met.append(table.table("second").services.run(RESIZING).migration)
+        assert stage_of(table) == "begun"
+
+    assert table.migrate(storage=Pausing(table.storage, 24, beside)).is_done
+    assert met == [None]
 
 
 def test_a_table_that_is_being_migrated_gets_no_lock_of_hudis() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal, overload
 
 from pyhudi.api.inputs import parse_upkeep
@@ -23,7 +24,7 @@ from pyhudi.services.compaction.run import LocalMerge, compact, compactions
 from pyhudi.services.inline import UpkeepMemory, policy_in_force, record_run
 from pyhudi.services.maintenance import UpkeepResult, archived_table, run_services
 from pyhudi.services.migration.result import Migrated
-from pyhudi.services.migration.run import migrate_buckets
+from pyhudi.services.migration.run import continue_migration, migrate_buckets, migration_left
 from pyhudi.services.repair import GRACE_MS, Repaired, repair_table
 from pyhudi.services.resizing.execute import Merge as MergeChildren
 from pyhudi.services.resizing.result import Resized
@@ -92,6 +93,9 @@ class Services:
     ) -> UpkeepResult:
         """Do what is due: roll back failed writes, compact, resize buckets, clean, archive.
 
+        A migration of buckets that no process is making any more goes on, as far as the policy of
+        resizes lets one plan rewrite.
+
         The policy is the one that the table records, or else `Upkeep()`. If `upkeep` is another
         one, an UpkeepWarning says so. Safe beside any number of writers and of processes that run
         services. A service that fails does not stop the others; the first error is raised at the
@@ -113,11 +117,25 @@ class Services:
                 merge=self._merge(session, spark),
                 children=children_in(session, spark, self._listener),
                 dry_run=dry_run,
+                migrate=partial(self._migrated, session, spark, dry_run=dry_run),
             )
             if not dry_run and (result.did_anything or result.errors):
                 with suppress(HudiError):  # the record is for those who look
                     record_run(session, upkeep_mark(policy), result)
         return result if keep_going else result.or_raise()
+
+    def _migrated(
+        self, session: TableSession, spark: Any, policy: ResizePolicy, *, dry_run: bool
+    ) -> Migrated | None:
+        """Go on with a migration of the table's buckets, if no process is making it."""
+        if dry_run:
+            return migration_left(session)
+        return continue_migration(
+            self._table,
+            session,
+            policy,
+            lambda current: children_in(current, spark, self._listener),
+        )
 
     def compact(
         self,
@@ -180,8 +198,8 @@ class Services:
         """Turn a table of simple buckets into one of consistent buckets, or go on with it.
 
         Partition by partition, while writers continue. New partitions get rings from its beginning
-        on. Without hash fields the columns that are hashed stay. If the process is killed, call it
-        again, without an argument, and it continues. Partitions that could not be migrated now are
+        on. Without hash fields the columns that are hashed stay. If the process is killed, `run` or
+        another call, without an argument, continues. Partitions that could not be migrated now are
         `left` in the result, with the reason; the next call tries them again. If `spark` is a
         session, its tasks write the new base files.
         """

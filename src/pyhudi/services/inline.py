@@ -419,7 +419,9 @@ def record_run(
 def _outcomes(result: UpkeepResult) -> dict[str, str]:
     """Return what each service did, in words; "" for nothing."""
     compacted, cleaned, archived = result.compaction, result.clean, result.archive
-    resized = "; ".join(map(str, result.resize.results)) if result.resize is not None else ""
+    made = [*(result.migration.results if result.migration is not None else ())]
+    made += result.resize.results if result.resize is not None else ()
+    resized = "; ".join(map(str, made))
     done = "; ".join(map(str, compacted.results)) if compacted is not None else ""
     cleans = "; ".join(map(str, cleaned.cleans)) if isinstance(cleaned, CleanResult) else ""
     is_archived = isinstance(archived, ArchiveResult) and archived.did_anything

@@ -3,12 +3,13 @@
 Failed writes are rolled back first, because their remains hold up all other services. Once an hour
 what crashed processes left is swept up. Compaction comes next: pending plans are executed, and a
 new one is made if it is due. A resize follows, because a compaction makes buckets smaller and gives
-what is to be split one base file. Cleaning then removes what no retained snapshot needs any more.
-Archiving shortens the timeline down to what cleaning has retained, or will have to count: a policy
-of cleaning raises the number of writes that archiving leaves, as in Hudi. So does a policy of
-compaction, because its trigger counts the writes on the active timeline. Where cleaning finds
-nothing to remove, as on a table whose loads fill new partitions, its last result becomes outdated;
-then archiving uses what cleaning would retain now.
+what is to be split one base file; before it a migration of buckets goes on that no process is
+making. Cleaning then removes what no retained snapshot needs any more. Archiving shortens the
+timeline down to what cleaning has retained, or will have to count: a policy of cleaning raises the
+number of writes that archiving leaves, as in Hudi. So does a policy of compaction, because its
+trigger counts the writes on the active timeline. Where cleaning finds nothing to remove, as on a
+table whose loads fill new partitions, its last result becomes outdated; then archiving uses what
+cleaning would retain now.
 
 Any number of processes may do this at once, beside any number of writers: each service appends its
 plan to the decision log, and a plan has one result. A service that fails does not keep the others
@@ -41,6 +42,7 @@ from pyhudi.services.cleaning.result import CleanResult
 from pyhudi.services.compaction.execute import Merge
 from pyhudi.services.compaction.result import Compacted
 from pyhudi.services.compaction.run import compact, is_compaction_due
+from pyhudi.services.migration.result import Migrated
 from pyhudi.services.repair import Repaired, repair_table
 from pyhudi.services.resizing.execute import Merge as MergeChildren
 from pyhudi.services.resizing.result import Resized
@@ -70,6 +72,7 @@ class UpkeepResult:
     errors: tuple[tuple[str, HudiError], ...] = ()  # the service, and why it failed
     rolled_back: tuple[str, ...] = ()  # failed writes
     swept: tuple[str, ...] = ()  # objects that no process needed any more
+    migration: Migrated | None = None  # of the table's buckets, if one was under way
 
     @property
     def did_anything(self) -> bool:
@@ -78,7 +81,8 @@ class UpkeepResult:
         resized = self.resize is not None and bool(self.resize.results)
         cleaned = isinstance(self.clean, CleanResult) and bool(self.clean.cleans)
         archived = isinstance(self.archive, ArchiveResult) and self.archive.did_anything
-        return bool(self.rolled_back) or compacted or resized or cleaned or archived
+        migrated = self.migration is not None and self.migration.did_anything
+        return bool(self.rolled_back) or migrated or compacted or resized or cleaned or archived
 
     def or_raise(self) -> Self:
         """Return this result, or raise the first error if a service failed."""
@@ -87,7 +91,7 @@ class UpkeepResult:
         return self
 
     def _summary(self) -> list[str]:
-        results = (self.compaction, self.resize, self.clean, self.archive)
+        results = (self.migration, self.compaction, self.resize, self.clean, self.archive)
         lines = [f"rollback of the failed write {requested}" for requested in self.rolled_back]
         if self.swept:
             lines.append(f"{counted(len(self.swept), 'object')} left over by failed writes removed")
@@ -107,11 +111,13 @@ def run_services(
     children: MergeChildren | None = None,
     dry_run: bool = False,
     only: Collection[str] = tuple(SERVICES),
+    migrate: Callable[[ResizePolicy], Migrated | None] = lambda _: None,
 ) -> UpkeepResult:
     """Run the services that are due. The errors of those that failed are in the result.
 
     `merge` makes the base files of compactions, `children` those of resizes; without them this
-    process does. Services that are not among `only` are left out; what they count stays.
+    process does. `migrate` goes on with a migration of buckets, as a part of resizing. Services
+    that are not among `only` are left out; what they count stays.
     """
     errors: list[tuple[str, HudiError]] = []
 
@@ -124,18 +130,18 @@ def run_services(
             errors.append((name, fault(name, error)))
         return None
 
-    compaction = resized = cleaned = archived = None
-    repaired = tried("rollback", lambda: _repaired(session, memory, dry_run=dry_run)) or Repaired(
-        (), ()
-    )
+    compaction = migrated = resized = cleaned = archived = None
+    found = tried("rollback", lambda: _repaired(session, memory, dry_run=dry_run))
+    repaired = found or Repaired((), ())
     if upkeep.compaction is not None and COMPACTION in only:
         policy = upkeep.compaction
         compaction = tried(COMPACTION, lambda: _compacted(session, policy, merge, dry_run=dry_run))
         errors += [(COMPACTION, e) for e in (compaction.errors if compaction else ())]
     if upkeep.resize is not None and RESIZE in only:
         sizing = upkeep.resize
+        migrated = tried(RESIZE, lambda: migrate(sizing))
         resized = tried(RESIZE, lambda: _resized(session, sizing, children, dry_run=dry_run))
-        errors += [(RESIZE, e) for e in (resized.errors if resized else ())]
+        errors += [(RESIZE, e) for done in (migrated, resized) if done for e in done.errors]
     if upkeep.clean is not None and CLEAN in only:
         cleaned = tried(CLEAN, lambda: clean(session, upkeep.clean, dry_run=dry_run))
         failed = cleaned.errors if isinstance(cleaned, CleanResult) else ()
@@ -154,6 +160,7 @@ def run_services(
         tuple(errors),
         repaired.rolled_back,
         repaired.removed,
+        migrated,
     )
 
 

@@ -43,11 +43,13 @@ class FirstRingPlanning(ResizePlanning):
     ) -> ResizePreview:
         found = latest_slices(state, times).get(self._partition, {})
         slices = [found[file_id] for file_id in sorted(found)]  # as their numbers are
+        size = sum(slice_.bytes for slice_ in slices)
         why = self._obstacle(slices, plans, live)
+        if why is None and policy.input_bytes_max is not None and size > policy.input_bytes_max:
+            why = "it is larger than what one plan may read"
         if why is not None:
             left = (LeftAlone(_group(slice_), slice_.bytes, why) for slice_ in slices)
             return ResizePreview((), tuple(left))
-        size = sum(slice_.bytes for slice_ in slices)
         count = self._buckets.after.first_count(size)
         return ResizePreview((FirstRing(self._partition, tuple(slices), count),), ())
 

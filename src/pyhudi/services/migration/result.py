@@ -22,6 +22,11 @@ class Migrated:
     left: Mapping[str, str] = field(default_factory=dict)  # partition → why it has none yet
     errors: tuple[HudiError, ...] = ()
 
+    @property
+    def did_anything(self) -> bool:
+        """True if the table changed."""
+        return self.is_done or bool(self.results)
+
     def or_raise(self) -> Self:
         """Return this result, or raise the first error if something failed."""
         if self.errors and not self.is_done:

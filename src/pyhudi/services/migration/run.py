@@ -11,6 +11,9 @@ while one runs. That only saves double work.
 
 A partition is passed over for now if another plan has one of its buckets, or if a write cancels its
 resize. It is tried again, with what pending compactions there are executed before.
+
+The table services go on with a migration, too, if no process is at it (`continue_migration`): the
+table's policy of resizes says how much one run of them rewrites.
 """
 
 from __future__ import annotations
@@ -79,10 +82,45 @@ def migrate_buckets(
     try:
         with table.exclusive:
             _announce(table, session, target)
-        return _Migration(table, target.after, compacts, merges).run()
+        return _Migration(table, target.after, merges).run(compacts)
     finally:
         with suppress(HudiError):  # a claim that stays expires
             heartbeat.end()
+
+
+def continue_migration(
+    table: OpenTable, session: TableSession, policy: ResizePolicy, merges: Merges = lambda _: None
+) -> Migrated | None:
+    """Go on with a migration that no process is making; None if there is none.
+
+    Each partition is tried once, until as much is rewritten as one plan of the policy may replace.
+    Errors are in the result.
+    """
+    target = session.config.buckets
+    if not isinstance(target, MigratingBuckets):
+        return None
+    heartbeat = Heartbeat(table.storage, "migration", _writer(session), path=CLAIM)
+    with table.exclusive:
+        if not _is_claimed(session, heartbeat):
+            return None
+    try:
+        return _Migration(table, target.after, merges, policy).run_once()
+    except HudiError as error:
+        return Migrated(target.after, is_done=False, errors=(error,))
+    finally:
+        with suppress(HudiError):  # a claim that stays expires
+            heartbeat.end()
+
+
+def migration_left(session: TableSession) -> Migrated | None:
+    """Return what there is to do of a migration; None without one. Change nothing."""
+    target = session.config.buckets
+    if not isinstance(target, MigratingBuckets):
+        return None
+    why = "it has simple buckets, and a run goes on with it if no other process does"
+    return Migrated(
+        target.after, is_done=False, left=dict.fromkeys(simple_partitions(session), why)
+    )
 
 
 # ---- what is refused
@@ -141,10 +179,15 @@ def _writer(session: TableSession) -> str:
     return writer_identity(session.world, session.settings).text
 
 
-def _claim(session: TableSession, heartbeat: Heartbeat) -> None:
+def _is_claimed(session: TableSession, heartbeat: Heartbeat) -> bool:
     settings, log = session.settings, session.log
     interval_ms, timeout_ms = settings.heartbeat_interval_ms, settings.heartbeat_timeout_ms
-    if not heartbeat.claim(log.clock, session.world, interval_ms, timeout_ms):
+    return heartbeat.claim(log.clock, session.world, interval_ms, timeout_ms)
+
+
+def _claim(session: TableSession, heartbeat: Heartbeat) -> None:
+    if not _is_claimed(session, heartbeat):
+        timeout_ms = session.settings.heartbeat_timeout_ms
         raise ConflictError(
             f"the buckets of the table {session.config.name!r} are not migrated by this process",
             why="another process is migrating them",
@@ -182,53 +225,77 @@ class _Migration:
     """One call's way through the partitions."""
 
     def __init__(
-        self, table: OpenTable, target: ConsistentBuckets, compacts: Compacts, merges: Merges
+        self,
+        table: OpenTable,
+        target: ConsistentBuckets,
+        merges: Merges,
+        limits: ResizePolicy | None = None,
     ) -> None:
+        """`limits` says how much the call rewrites; without it, all."""
         self._table = table
         self._target = target
-        self._compacts = compacts
         self._merges = merges
+        self._limits = limits
         self._results: list[ResizeResult] = []
         self._errors: dict[str, HudiError] = {}  # the last one of each partition
         self._left: dict[str, str] = {}
 
-    def run(self) -> Migrated:
+    def run(self, compacts: Compacts) -> Migrated:
+        """Try all partitions, several times; execute pending compactions in between."""
         pause = PAUSE_FIRST_MS
         for nth in range(ROUNDS_MAX):
             if nth:
                 self._table.world.sleep_ms(jittered_ms(self._table.world, pause))
                 pause = min(2 * pause, PAUSE_MS)
-            with self._table.exclusive:
-                session = ready(self._table)
-            if not isinstance(session.config.buckets, MigratingBuckets):
-                return self._ended(is_done=True)  # another process has ended it
             before = len(self._results)
-            self._round(session)
-            if not simple_partitions(session):
-                self._end(session)
+            session = self._round()
+            if session is None:
                 return self._ended(is_done=True)
+            if self._left:
+                done = compact(session, plans=False, merge=compacts(session))
+                self._errors.update({str(n): error for n, error in enumerate(done.errors)})
             if len(self._results) > before:
                 pause = PAUSE_FIRST_MS
         return self._ended(is_done=False)
+
+    def run_once(self) -> Migrated:
+        return self._ended(is_done=self._round() is None)
 
     def _ended(self, *, is_done: bool) -> Migrated:
         errors = tuple(self._errors.values())
         left = {} if is_done else dict(self._left)
         return Migrated(self._target, is_done, tuple(self._results), left, errors)
 
-    def _round(self, session: TableSession) -> None:
+    def _round(self) -> TableSession | None:
+        """Try each partition that is left; return the session, or None if the migration ended."""
         self._errors.clear()
         self._left.clear()
+        with self._table.exclusive:
+            session = ready(self._table)
+        if not isinstance(session.config.buckets, MigratingBuckets):
+            return None  # another process has ended it
         self._execute_pending(session, frozenset(simple_partitions(session)))
         for partition in simple_partitions(session):
+            if self._is_enough:
+                self._left[partition] = "the call has rewritten as much as its policy allows"
+                continue
             try:
                 self._migrate(session, partition)
             except HudiError as error:
                 self._errors[partition] = error
                 self._left[partition] = f"{error.what} ({error.why})"
-        if self._left:
-            done = compact(session, plans=False, merge=self._compacts(session))
-            self._errors.update({str(n): error for n, error in enumerate(done.errors)})
+        if simple_partitions(session):
+            return session
+        self._end(session)
+        return None
+
+    @property
+    def _is_enough(self) -> bool:
+        limits, done = self._limits, self._results
+        return limits is not None and (
+            sum(result.partitions for result in done) >= limits.partitions_max
+            or sum(result.bytes for result in done) >= limits.bytes_max
+        )
 
     def _execute_pending(self, session: TableSession, partitions: frozenset[str]) -> None:
         """Execute what another call has planned for these partitions."""
@@ -238,15 +305,23 @@ class _Migration:
             if found is None or partitions.isdisjoint(found.by_partition):
                 continue
             try:
+                if self._is_too_much(service.input_bytes(plan.requested)):
+                    continue
                 self._note(service.execute(plan.requested))
             except HudiError as error:
                 self._errors[plan.requested] = error
+
+    def _is_too_much(self, size: float) -> bool:
+        """True if one plan may not read so many bytes."""
+        most = None if self._limits is None else self._limits.input_bytes_max
+        return most is not None and size > most
 
     def _migrate(self, session: TableSession, partition: str) -> None:
         with session.exclusive:
             seed_missing(session, [partition])
             planning = first_ring_planning(session, partition)
-            preview, planned = planning.schedule(ResizePolicy())
+            bound = None if self._limits is None else self._limits.input_bytes_max
+            preview, planned = planning.schedule(ResizePolicy(input_bytes_max=bound))
         if planned is None:
             self._left[partition] = next((left.why for left in preview.left), "it has changed")
             return
