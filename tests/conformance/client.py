@@ -153,6 +153,11 @@ class JudgeClient:
         finally:
             self._running.signal(signal.SIGCONT)
 
+    def kill(self) -> None:
+        """End the process and its JVM this moment, in the midst of whatever they do."""
+        assert self._running is not None, "nothing was asked yet"
+        self._running.signal(signal.SIGKILL)
+
     def close(self) -> None:
         if self._running is not None:
             self._running.stop()

@@ -8,18 +8,25 @@ With the simple one it is the other way round.
 
 from __future__ import annotations
 
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import pyhudi
 from conformance.client import JudgeClient, JudgeError
 from conformance.resized import SCHEMA, Kind, OwnTable
+from conformance.rows import Row, assert_same_rows
+from conformance.scenes import BEAT_MS, held_lock, until
 from conformance.test_consistent_buckets import hudi_options
 from conformance.test_services_midway import BESIDE_PYHUDI
+from conformance.test_two_engines_midway import PREFER_WRITER
 from golden_tables import load_description, unpack
-from pyhudi.format.timeline.resize_plan import DUAL_STRATEGY
+from pyhudi.format.timeline.resize_plan import DUAL_STRATEGY, decode_resize_plan
 from pyhudi.settings import FailedWrites
 
 pytestmark = [
@@ -176,17 +183,14 @@ def test_pyhudi_cancels_a_plan_beside_which_both_engines_wrote(
     goes_on(table)
 
 
-def test_what_a_killed_dual_writer_of_hudi_leaves_is_rolled_back_and_nothing_else(
+def test_what_a_dual_writer_of_hudi_that_lost_leaves_is_rolled_back_and_nothing_else(
     judge: JudgeClient, tmp_path: Path
 ) -> None:
     """It loses to the pending plan, as Hudi's usual conflict strategy has it, and leaves all."""
     path = unpack("mor_consistent_hash_pending", tmp_path)
     description = load_description("mor_consistent_hash_pending")
     before = data_files(path)
-    rows = [
-        {"id": f"key0{n}", "ver": 50, "name": "lost", "amount": 1.0, "part": "x"}
-        for n in (366, 367, 370, 375)
-    ]
+    rows = golden_rows("lost", 366, 367, 370, 375)
     usual = "SimpleConcurrentFileWritesConflictResolutionStrategy"
     options = {
         **description["options"],
@@ -200,6 +204,99 @@ def test_what_a_killed_dual_writer_of_hudi_leaves_is_rolled_back_and_nothing_els
     eager = pyhudi.WriteSettings(failed_writes=FailedWrites.EAGER)
     pyhudi.open_table(path, lock="file", write_settings=eager).services.run()
     assert data_files(path) == before
+
+
+@pytest.mark.long  # the judge starts again behind it
+def test_what_a_dual_writer_of_hudi_leaves_that_was_killed_midway_is_rolled_back_and_nothing_else(
+    judge: JudgeClient, tmp_path: Path
+) -> None:
+    path = unpack("mor_consistent_hash_pending", tmp_path)
+    description = load_description("mor_consistent_hash_pending")
+    schema = description["schema"]
+    options = {**description["options"], **BESIDE_PYHUDI, **PREFER_WRITER}
+    children = new_buckets(path)
+    before = data_files(path)
+    beside = pa.Table.from_pylist(golden_rows("ours", 366, 368, 375))
+    open_beside(path).upsert(beside)  # it writes twice, into the same buckets
+    kept = data_files(path)
+    assert {group_of(name) in children for name in kept - before} == {True, False}
+    lost = golden_rows("lost", 366, 367, 370, 375)
+    killed = killed_hudi_write(judge, path, lost, schema, options)
+    left = data_files(path) - kept
+
+    open_beside(path).upsert(beside)
+    whole = data_files(path)
+    assert kept | left < whole, "its heartbeat is young"
+    grown_old(path, killed)
+    table = open_beside(path)
+    table.services.run()
+    assert data_files(path) == whole - left
+    names = {row["name"] for row in table.read().to_arrow().to_pylist()}
+    assert "ours" in names
+    assert "lost" not in names
+    assert_same_rows(table.read(meta=True).to_arrow(), judge.hudi_rows(path))
+
+    judge.hudi_write(path, golden_rows("again", 367, 370), schema, options)
+    table.services.resize()
+    assert_same_rows(table.read(meta=True).to_arrow(), judge.hudi_rows(path))
+    assert_same_rows(table.read(meta=True).to_arrow(), judge.rs_rows(path))
+
+
+def golden_rows(name: str, *numbers: int) -> list[Row]:
+    ids = (f"key0{number}" for number in numbers)
+    return [{"id": id_, "ver": 50, "name": name, "amount": 1.0, "part": "x"} for id_ in ids]
+
+
+def open_beside(path: Path) -> pyhudi.Table:
+    settings = pyhudi.WriteSettings(heartbeat_interval_ms=BEAT_MS, heartbeat_misses=2)
+    return pyhudi.open_table(path, lock="file", write_settings=settings, upkeep=False)
+
+
+def killed_hudi_write(
+    judge: JudgeClient, path: Path, rows: list[Row], schema: str, options: dict[str, str]
+) -> str:
+    """Let Hudi write, kill it when it has files in old and new buckets, and return its instant."""
+    known, files, children = inflight_writes(path), data_files(path), new_buckets(path)
+
+    def has_both() -> bool:
+        written = data_files(path) - files
+        return {group_of(name) in children for name in written} == {True, False}
+
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(judge.hudi_write, path, rows, schema, options)
+        until(lambda: inflight_writes(path) - known, "Hudi has begun")
+        [killed] = inflight_writes(path) - known
+        with held_lock(path):  # so that it does not complete
+            until(has_both, "Hudi has written into old buckets and new ones")
+            judge.kill()
+        with pytest.raises(JudgeError, match="the process ended"):
+            written.result()
+    return killed
+
+
+def inflight_writes(path: Path) -> set[str]:
+    found = (path / ".hoodie" / "timeline").glob("*.deltacommit.inflight")
+    return {each.name.partition(".")[0] for each in found}
+
+
+def grown_old(path: Path, requested: str) -> None:
+    """Let its signs be old enough for those who have no patience."""
+    then = time.time() - 3 * BEAT_MS / 1000
+    signs = (path / ".hoodie" / "timeline").glob(f"{requested}.*")
+    for sign in (path / ".hoodie" / ".heartbeat" / requested, *signs):
+        os.utime(sign, (then, then))
+
+
+def new_buckets(path: Path) -> set[str]:
+    """The file ids of the buckets that the pending resize makes."""
+    [found] = (path / ".hoodie" / "timeline").glob("*.clustering.requested")
+    plan = decode_resize_plan(found.read_bytes(), found.name)
+    assert plan is not None
+    return {group.file_id for group in plan.made}
+
+
+def group_of(name: str) -> str:
+    return name.lstrip(".").partition("_")[0]
 
 
 def data_files(path: Path) -> set[str]:
