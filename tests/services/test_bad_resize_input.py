@@ -162,6 +162,22 @@ def test_a_damaged_ring_stops_no_other_partition(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RINGS)
+def test_a_damaged_ring_is_named_and_other_partitions_are_resized(name: str) -> None:
+    table, requested = resized_table()
+    table.put(KEYS, 1, "e")
+    other = table.plan(3, ["e"], label="other")
+    assert table.resizes().execute(other) is not None
+    path = RINGS[name][0](table, requested)
+    dry = table.table("dry").services.run(dry_run=True, keep_going=True)
+    assert [error.path for _, error in dry.errors if isinstance(error, CorruptTableError)] == [path]
+    with pytest.raises(CorruptTableError, match="partition 'd'") as caught:
+        table.table("new").services.resize(MERGING)
+    assert caught.value.path == path
+    buckets = table.table("look").inspect.file_slices().to_pylist()
+    assert sum(row["partition"] == "e" for row in buckets if row["latest"]) == 1
+
+
+@pytest.mark.parametrize("name", RINGS)
 def test_a_resize_that_is_pending_when_its_ring_is_damaged_changes_nothing(name: str) -> None:
     table, requested = resized_table()
     if name == "marked, and rolled back":

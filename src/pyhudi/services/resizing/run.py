@@ -110,7 +110,8 @@ def resize(
     if dry_run:
         with session.exclusive:
             preview = planning.preview(policy)
-        return Resized(preview, pending=_pending(service), errors=tuple(service.damaged()))
+        damaged = (*planning.damaged, *service.damaged())
+        return Resized(preview, pending=_pending(service), errors=damaged)
     with session.exclusive:
         session.recover()
     errors: list[HudiError] = []
@@ -120,6 +121,7 @@ def resize(
             preview, planned = planning.schedule(policy)
     except HudiError as error:
         errors.append(error)
+    errors += planning.damaged
     bound = policy.input_bytes_max
     results: list[ResizeResult] = []
     if plan_only:

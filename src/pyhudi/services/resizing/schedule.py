@@ -114,6 +114,12 @@ class ResizePlanning:
         self._times = times
         self._records = records
         self._now = now
+        self._damaged: dict[str, CorruptTableError] = {}
+
+    @property
+    def damaged(self) -> tuple[CorruptTableError, ...]:
+        """The errors of partitions whose rings the last plan needed, and could not read."""
+        return tuple(self._damaged.values())
 
     def preview(self, policy: ResizePolicy) -> ResizePreview:
         """Return the plan that would be made now."""
@@ -192,10 +198,11 @@ class ResizePlanning:
         ringless: list[LeftAlone] = []
         facts = ResizeFacts(known, plans, clusterings_of(live, plans), self._now())
         gathered = _Gathered(self._log, self._rings, facts, policy)
+        self._damaged.clear()
         for start in range(0, len(wanted), policy.partitions_max):
             for path in wanted[start : start + policy.partitions_max]:
-                if (ring := self._rings.ring(path)) is None:
-                    ringless += _without_ring(path, slices[path])
+                if (ring := self._ring(path)) is None:
+                    ringless += _without_ring(path, slices[path], self._damaged.get(path))
                 else:
                     known[path] = SizedPartition(ring, slices[path], _resized(ring, state))
                     gathered.add(path)
@@ -204,6 +211,14 @@ class ResizePlanning:
         preview = gathered.preview()
         later = len(wanted) - len(known) - len({each.group.partition for each in ringless})
         return ResizePreview(preview.changes, (*preview.left, *ringless), later)
+
+    def _ring(self, partition: str) -> Ring | None:
+        """Return the partition's ring; None if it has none, or one that is damaged."""
+        try:
+            return self._rings.ring(partition)
+        except CorruptTableError as error:  # the others can be resized
+            self._damaged[partition] = error
+            return None
 
     # -- adjusting it
 
@@ -362,9 +377,12 @@ def _resized(ring: Ring, state: TableState) -> str | None:
     return state.timeline.completion_times.get(ring.instant) or ring.instant
 
 
-def _without_ring(partition: str, slices: Iterable[str]) -> Iterator[LeftAlone]:
+def _without_ring(
+    partition: str, slices: Iterable[str], damage: CorruptTableError | None
+) -> Iterator[LeftAlone]:
+    why = "its partition has no ring" if damage is None else "its ring cannot be read"
     for file_id in slices:
-        yield LeftAlone(FileGroupId(partition, file_id), 0, "its partition has no ring")
+        yield LeftAlone(FileGroupId(partition, file_id), 0, why)
 
 
 def _is_full(preview: ResizePreview, policy: ResizePolicy) -> bool:
