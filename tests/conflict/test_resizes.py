@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,6 +58,8 @@ NEXT = resize("a>cd", 32, 40)
 DAMAGED = Resize(at(5), None, is_closed=False, changes=(), is_readable=False)
 DAMAGED_CLOSED = Resize(at(5), None, is_closed=True, changes=(), is_readable=False)
 
+UNREADABLE = replace(DONE, is_readable=False)
+
 #: What the write of time 10 has files in, where it opened base files, what it meets → the verdict.
 CASES: dict[str, tuple[str, str, tuple[Resize, ...], object]] = {
     "no resize": ("g", "", (), None),
@@ -71,6 +74,15 @@ CASES: dict[str, tuple[str, str, tuple[Resize, ...], object]] = {
     "rule 1, a plan that cannot be read": ("h", "", (DAMAGED_CLOSED,), MeetsClosed(at(5))),
     "rule 2, a plan that cannot be read": ("h", "h", (DAMAGED,), MustCancel(at(5))),
     "a write of no file, a plan that cannot be read": ("", "", (DAMAGED_CLOSED,), None),
+    "a completed one whose plan cannot be read": (
+        *("gh", "", (UNREADABLE,)),
+        MustRepeat(UNREADABLE, min(groups("g"))),
+    ),
+    "a child of one whose plan cannot be read": (
+        *("a", "", (UNREADABLE,)),
+        MustRepeat(UNREADABLE, min(groups("a"))),
+    ),
+    "one elsewhere whose plan cannot be read": ("h", "h", (UNREADABLE,), None),
     "rule 3": ("g", "", (DONE,), MustMove(at(5))),
     "rule 3 in some of its groups": ("gh", "", (DONE,), MustMove(at(5))),
     "rule 3, a base file": ("g", "g", (DONE,), MustRepeat(DONE, min(groups("g")))),

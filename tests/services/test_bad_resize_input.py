@@ -481,6 +481,44 @@ def test_a_write_of_one_owner_that_began_before_such_a_plan_is_written_again() -
     assert (values["k"], values["z"], len(values)) == ("k2", "z2", len(KEYS) + 1)
 
 
+@pytest.mark.parametrize("is_virtual", [False, True], ids=["copied", "virtual"])
+@pytest.mark.parametrize("begins", ["before the plan", "beside the plan"])
+@pytest.mark.parametrize("mode", _MODES)
+def test_a_write_from_before_a_completed_resize_whose_plan_is_damaged_is_made_again(
+    mode: str, begins: str, is_virtual: bool
+) -> None:
+    table = ResizeTable(**{"ordering": "ts", "is_virtual": is_virtual, **_MODES[mode]})
+    table.put(KEYS, 1)
+    table.put(KEYS, 1, day="e")
+    own, other = table.table("b"), table.table("o")
+    writes = [
+        lambda: own.upsert(table.made("kz", 2)),
+        lambda: other.upsert(table.made("k", 2, "e")),
+    ]
+
+    def begun() -> list[HeldWrite]:
+        return [HeldWrite(write).run_to(Stop.WRITTEN) for write in writes]
+
+    held = begun() if begins == "before the plan" else []
+    resize = table.plan(3)
+    held = held or begun()
+    assert table.resizes().execute(resize) is not None
+    table.storage.write(f".hoodie/timeline/{resize}.clustering.requested", b"rubbish")
+    first, beside = (each.finish() for each in held)
+    assert first.requested > resize
+    assert (beside.requested > resize) == (begins == "beside the plan")
+    found = {(row["day"], row["id"]): row["v"] for row in everything(table)}
+    assert len(found) == 2 * len(KEYS) + 1
+    assert (found["d", "k"], found["d", "z"], found["e", "k"]) == ("k2", "z2", "k2")
+    table.put("k", 3, label="new")
+    assert table.table("v").services.verify()
+
+
+def everything(table: ResizeTable) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = table.table("r").read().to_arrow().to_pylist()
+    return found
+
+
 def test_other_services_leave_alone_what_a_plan_that_cannot_be_read_may_have() -> None:
     table, pending, path = damaged_plan("rubbish")
     before = contents(table)

@@ -17,7 +17,7 @@ from pyhudi.conflict.file_groups import touched_groups
 from pyhudi.conflict.resizes import BucketChange, Resize
 from pyhudi.conflict.rules import OtherWrite, OwnWrite, WriteKind
 from pyhudi.conflict.schema_to_record import TableSchemaText
-from pyhudi.errors import HudiError, UnavailableError
+from pyhudi.errors import CorruptTableError, HudiError, UnavailableError
 from pyhudi.format.files.file_names import FileGroupId, group_of_path
 from pyhudi.format.timeline.commit_metadata import (
     CommitMetadata,
@@ -70,7 +70,8 @@ class ConcurrentWrites:
         self._history = History(log.storage, log.history_folder)
         self._identities: dict[str, WriterIdentity] = {}
         self._plans: dict[str, ServicePlan] = {}
-        self._resize_plans: dict[str, ResizePlan | None] = {}  # of completed clusterings
+        #: Of completed clusterings.
+        self._resize_plans: dict[str, ResizePlan | CorruptTableError | None] = {}
         self._is_mor = action is Action.DELTACOMMIT
         self._completed: dict[str, OtherWrite] = {}
         self._metadata: dict[str, CommitMetadata] = {}
@@ -212,7 +213,9 @@ class ConcurrentWrites:
         for instant in live.completed_after(self._requested):  # none is archived while ours pends
             if instant.action is Action.REPLACECOMMIT:
                 plan = self._resize_plan(instant)
-                if plan is not None:
+                if isinstance(plan, CorruptTableError):
+                    found.append(_unreadable(instant, self.metadata(instant)))
+                elif plan is not None:
                     found.append(_resize(instant, plan, live))
         for instant in live.pending_of(Action.CLUSTERING):
             if not self._is_resize(instant, own) or self._is_cancelled(instant, live):
@@ -236,14 +239,23 @@ class ConcurrentWrites:
         """True if it is a resize that has completed."""
         return instant.action is Action.REPLACECOMMIT and self._resize_plan(instant) is not None
 
-    def _resize_plan(self, instant: Instant) -> ResizePlan | None:
-        """Return the plan of a completed replace commit, if it is a resize."""
+    def _resize_plan(self, instant: Instant) -> ResizePlan | CorruptTableError | None:
+        """Return the plan of a completed replace commit, if it is a resize, or why it cannot be
+        read."""
         requested = instant.requested
         if self._log.live.began_as.get(requested) is not Action.CLUSTERING:
             return None
         if requested not in self._resize_plans:
-            self._resize_plans[requested] = load_resize_plan(self._log, requested)
+            self._resize_plans[requested] = self._loaded_plan(requested)
         return self._resize_plans[requested]
+
+    def _loaded_plan(self, requested: str) -> ResizePlan | CorruptTableError | None:
+        try:
+            return load_resize_plan(self._log, requested)
+        except CorruptTableError as error:
+            if self._log.is_shared:  # it may be a clustering of another kind
+                raise
+            return error
 
     def _plan(self, instant: Instant) -> ServicePlan:
         plan = self._plans.get(instant.requested)
@@ -354,6 +366,15 @@ def _resize(instant: Instant, plan: ResizePlan, live: LiveTimeline) -> Resize:
     )
     is_closed = instant.requested in live.closed
     return Resize(instant.requested, instant.completed, is_closed, changes, plan.is_dual)
+
+
+def _unreadable(instant: Instant, metadata: CommitMetadata) -> Resize:
+    """Return a completed resize whose plan is damaged: its commit names the same file groups."""
+    ids = metadata.replaced_file_ids.items()
+    inputs = frozenset(FileGroupId(path, id_) for path, found in ids for id_ in found)
+    children = touched_groups(metadata) - inputs
+    change = BucketChange(inputs, children)
+    return Resize(instant.requested, instant.completed, False, (change,), is_readable=False)
 
 
 def is_seed(metadata: CommitMetadata) -> bool:

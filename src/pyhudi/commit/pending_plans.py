@@ -109,4 +109,14 @@ def load_resize_plan(log: DecisionLog, requested: str) -> ResizePlan | None:
         data = log.storage.read(path, 0, CONTAINER_BYTES_MAX + 1)
     except FileNotFoundError:
         return None
-    return decode_resize_plan(data, path)
+    try:
+        return decode_resize_plan(data, path)
+    except CorruptTableError as error:
+        raise CorruptTableError(
+            f"the plan of the clustering {requested}, which has completed, cannot be read",
+            why=error.why,
+            next_step="Repeat the call: what begins after the clustering does not need its plan."
+            " Restore the file from a copy if there is one; no row is lost with it",
+            path=path,
+            offset=error.offset,
+        ) from None

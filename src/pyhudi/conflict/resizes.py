@@ -23,7 +23,8 @@ complete if, of the file groups that it has files in,
 
 A pending resize whose plan cannot be read may have any file group as an input. So rule 2 cancels it
 for every write that opened a base file, and once it is closed, rule 1 holds every write until it is
-cancelled.
+cancelled. If it has completed, its commit names all inputs and children, but not which child has
+the rows of which input. So a write that has files in one of them is made again.
 
 **A resize that Hudi can execute** is another matter while it is pending, because Hudi copies
 nothing. Each write that has files in an input *writes twice* before it completes: its logs also go
@@ -81,7 +82,8 @@ class Resize:
     is_closed: bool
     changes: tuple[BucketChange, ...]
     is_dual: bool = False  # writers write twice while it is pending
-    is_readable: bool = True  # False: its plan is damaged, and any file group may be an input
+    #: False: its plan is damaged. While it is pending, any file group may be an input.
+    is_readable: bool = True
     is_cancelled: bool = False
 
     def may_replace(self, groups: frozenset[FileGroupId]) -> bool:
@@ -95,6 +97,10 @@ class Resize:
     @cached_property
     def children(self) -> frozenset[FileGroupId]:
         return frozenset(group for change in self.changes for group in change.children)
+
+    @cached_property
+    def groups(self) -> frozenset[FileGroupId]:
+        return self.inputs | self.children
 
     def children_of(self, groups: frozenset[FileGroupId]) -> frozenset[FileGroupId]:
         """Return the children that may have got rows of these groups."""
@@ -187,9 +193,11 @@ def resize_verdict(
     done = _by_completion(resizes)
     moved: Resize | None = None
     for resize in done:
-        if resize.requested > requested and (hit := groups & (resize.inputs | resize.children)):
+        if not resize.is_readable and (hit := (groups | references) & resize.groups):
             return MustRepeat(resize, min(hit))
-        if hit := base_groups & (resize.inputs | resize.children):
+        if resize.requested > requested and (hit := groups & resize.groups):
+            return MustRepeat(resize, min(hit))
+        if hit := base_groups & resize.groups:
             return MustRepeat(resize, min(hit))
         if not references.isdisjoint(resize.inputs):
             moved = resize
@@ -216,8 +224,7 @@ def resize_verdict(
 def repeat_conflict(met: MustRepeat) -> Conflict:
     """Return the conflict of a write that a resize makes begin again."""
     resize = met.resize
-    groups = resize.inputs | resize.children
-    other = OtherWrite(resize.requested, resize.completed, groups, WriteKind.RESIZE)
+    other = OtherWrite(resize.requested, resize.completed, resize.groups, WriteKind.RESIZE)
     rule = ConflictRule.RESIZE_CANCELLED if resize.is_cancelled else ConflictRule.RESIZED
     return Conflict(rule, other, met.group, Retry.WRITE)
 
