@@ -17,6 +17,7 @@ from pyhudi.conflict.resizes import (
     MustMove,
     MustRepeat,
     MustWriteTwice,
+    PlacedWrite,
     Resize,
     other_through,
     own_through,
@@ -57,6 +58,11 @@ LATE = resize("g>ab", 15, 30)  # planned after the write of time 10 began
 NEXT = resize("a>cd", 32, 40)
 DAMAGED = Resize(at(5), None, is_closed=False, changes=(), is_readable=False)
 DAMAGED_CLOSED = Resize(at(5), None, is_closed=True, changes=(), is_readable=False)
+
+
+def placed(written: str, bases: str) -> PlacedWrite:
+    return PlacedWrite(at(10), groups(written), groups(bases))
+
 
 UNREADABLE = replace(DONE, is_readable=False)
 
@@ -120,7 +126,7 @@ CASES: dict[str, tuple[str, str, tuple[Resize, ...], object]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_write_is_told_what_to_do(case: str) -> None:
     written, bases, met, expected = CASES[case]
-    assert resize_verdict(at(10), groups(bases), groups(written), met) == expected
+    assert resize_verdict(placed(written, bases), met) == expected
 
 
 HUDIS = resize("g>ab", 5, is_dual=True)
@@ -161,7 +167,8 @@ DUAL_CASES: dict[str, tuple[str, str, tuple[Resize, ...], frozenset[str], object
 @pytest.mark.parametrize("case", DUAL_CASES)
 def test_a_write_beside_a_resize_that_hudi_can_execute_is_told_what_to_do(case: str) -> None:
     written, bases, met, twice, expected = DUAL_CASES[case]
-    assert resize_verdict(at(10), groups(bases), groups(written), met, twice) == expected
+    write = replace(placed(written, bases), twice=twice)
+    assert resize_verdict(write, met) == expected
 
 
 #: A ring of two groups, and what may happen to it: up to three resizes, one after the other.
@@ -204,7 +211,7 @@ def test_a_write_may_complete_exactly_if_the_rules_hold(
         all(not r.completed or r.requested < at(began) or own.isdisjoint(r.children) for r in met),
         all(not r.completed or opened.isdisjoint(r.children) for r in met),
     )
-    assert (resize_verdict(at(began), opened, own, met) is None) == all(rules)
+    assert (resize_verdict(PlacedWrite(at(began), own, opened), met) is None) == all(rules)
 
 
 @given(histories(), st.sets(st.sampled_from("gh"), min_size=1))
@@ -213,11 +220,11 @@ def test_a_write_that_has_moved_may_complete_or_meets_the_next_resize(
 ) -> None:
     began, met = history
     own = groups("".join(written))
-    if isinstance(resize_verdict(at(began), frozenset(), own, met), MustMove):
+    if isinstance(resize_verdict(PlacedWrite(at(began), own), met), MustMove):
         replaced = frozenset(g for r in met if r.completed for g in r.inputs)
         moved = through(own, met) - replaced
         assert not isinstance(
-            resize_verdict(at(began), frozenset(), moved, met), MustMove | MustRepeat | MustCancel
+            resize_verdict(PlacedWrite(at(began), moved), met), MustMove | MustRepeat | MustCancel
         )
 
 

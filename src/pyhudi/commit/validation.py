@@ -25,6 +25,7 @@ from pyhudi.conflict.resizes import (
     MustMove,
     MustRepeat,
     MustWriteTwice,
+    PlacedWrite,
     Resize,
     other_through,
     own_through,
@@ -297,17 +298,23 @@ class CompletionCheck:
         if self._must_wait(live):
             return NotYet()
         resizes = others.resizes(own, live)
-        present = own.touched - own.left - own.references
-        beside = self._checks.beside
-        met = resize_verdict(
-            own.requested, own.new_slices, present, resizes, own.twice, own.references, beside
-        )
+        met = resize_verdict(self._placed(own), resizes)
         if isinstance(met, MustRepeat):
             return repeat_conflict(met)
         if (hidden := self._hidden(own, resizes, live)) is not None:
             return hidden
         judged = self._judged_beside(own_through(own, resizes), resizes, live)
         return judged if met is None or not isinstance(judged, Accepted) else met
+
+    def _placed(self, own: OwnWrite) -> PlacedWrite:
+        return PlacedWrite(
+            own.requested,
+            own.present,
+            own.new_slices,
+            own.references,
+            own.twice,
+            self._checks.beside,
+        )
 
     def _hidden(
         self, own: OwnWrite, resizes: Sequence[Resize], live: LiveTimeline

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Sequence
 
 from pyhudi.conflict.resizes import (
     MustRepeat,
+    PlacedWrite,
     Resize,
     other_through,
     own_through,
@@ -44,8 +45,8 @@ def certain_conflict(
     it was requested, and `resizes` those that it may meet.
     """
     done = [resize for resize in resizes if resize.completed is not None]
-    present = own.touched - own.left - own.references
-    met = resize_verdict(own.requested, own.new_slices, present, done)
+    placed = PlacedWrite(own.requested, own.present, own.new_slices, own.references)
+    met = resize_verdict(placed, done)
     if isinstance(met, MustRepeat):
         return repeat_conflict(met)
     own = own_through(own, done)

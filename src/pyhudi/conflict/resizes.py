@@ -165,51 +165,56 @@ ResizeVerdict: TypeAlias = (
 )
 
 
-def resize_verdict(
-    requested: str,
-    base_groups: frozenset[FileGroupId],
-    groups: frozenset[FileGroupId],
-    resizes: Sequence[Resize],
-    twice: frozenset[str] = frozenset(),
-    references: frozenset[FileGroupId] = frozenset(),
-    beside: Sequence[BesideResize] = (),
-) -> ResizeVerdict | None:
+@dataclass(frozen=True, slots=True)
+class PlacedWrite:
+    """What resizes have to do with a write: when it was requested, and where it has files."""
+
+    requested: str
+    groups: frozenset[FileGroupId]  # that it has files in
+    bases: frozenset[FileGroupId] = frozenset()  # of these, those in which it opened a base file
+    references: frozenset[FileGroupId] = frozenset()  # with files that only refer to others
+    twice: frozenset[str] = frozenset()  # resizes for which it has written twice
+    beside: tuple[BesideResize, ...] = ()  # virtual ones in whose children it has rows
+
+
+def resize_verdict(write: PlacedWrite, resizes: Sequence[Resize]) -> ResizeVerdict | None:
     """Return what a write must do before it may complete; None if no resize is in its way.
 
-    `groups` are the file groups that it has files in, and `base_groups` those in which it opened a
-    base file; of `references` it has only files that refer to others. `resizes` are the pending
-    ones, and those that completed since it was requested; `twice` those for which it has written
-    twice, and `beside` virtual ones in whose children it has rows. A resize may stand in the way of
-    a write in two ways. Then what costs the other side nothing comes first: a write that has to be
-    made again neither cancels a resize nor waits for one.
+    `resizes` are the pending ones, and those that completed since it was requested. A resize may
+    stand in the way of a write in two ways. Then what costs the other side nothing comes first: a
+    write that has to be made again neither cancels a resize nor waits for one.
     """
     known = {resize.requested for resize in resizes}
-    for gone in beside:
+    for gone in write.beside:
         if gone.requested not in known:
             cancelled = Resize(gone.requested, None, False, gone.changes, is_cancelled=True)
             return MustRepeat(cancelled, min(cancelled.children))
-    if forgotten := twice - known:
+    if forgotten := write.twice - known:
         return MustForget(min(forgotten))
-    done = _by_completion(resizes)
+    done, groups = _by_completion(resizes), write.groups
     moved: Resize | None = None
     for resize in done:
-        if not resize.is_readable and (hit := (groups | references) & resize.groups):
+        if not resize.is_readable and (hit := (groups | write.references) & resize.groups):
             return MustRepeat(resize, min(hit))
-        if resize.requested > requested and (hit := groups & resize.groups):
+        if resize.requested > write.requested and (hit := groups & resize.groups):
             return MustRepeat(resize, min(hit))
-        if hit := base_groups & resize.groups:
+        if hit := write.bases & resize.groups:
             return MustRepeat(resize, min(hit))
-        if not references.isdisjoint(resize.inputs):
+        if not write.references.isdisjoint(resize.inputs):
             moved = resize
         if children := resize.children_of(groups):
-            moved = moved if resize.requested in twice else resize
+            moved = moved if resize.requested in write.twice else resize
             groups = groups - resize.inputs | children
     pending = [resize for resize in resizes if resize.completed is None]
     for resize in pending:
-        if resize.is_dual and resize.requested > requested and (hit := groups & resize.inputs):
+        if (
+            resize.is_dual
+            and resize.requested > write.requested
+            and (hit := groups & resize.inputs)
+        ):
             return MustRepeat(resize, min(hit))
     for resize in pending:
-        if resize.may_replace(base_groups):
+        if resize.may_replace(write.bases):
             return MustCancel(resize.requested)
     for resize in pending:  # also if the write would move there
         if resize.is_closed and resize.may_replace(groups):
@@ -217,7 +222,7 @@ def resize_verdict(
     if moved is not None:
         return MustMove(moved.requested)
     owed = (r for r in pending if r.is_dual and not groups.isdisjoint(r.inputs))
-    found = next((r for r in owed if r.requested not in twice), None)
+    found = next((r for r in owed if r.requested not in write.twice), None)
     return None if found is None else MustWriteTwice(found.requested)
 
 

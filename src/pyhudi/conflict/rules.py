@@ -113,6 +113,11 @@ class OwnWrite:
     twice: frozenset[str] = frozenset()  # resizes in whose children it has its rows, too
     references: frozenset[FileGroupId] = frozenset()  # where it only refers to rows in others
 
+    @property
+    def present(self) -> frozenset[FileGroupId]:
+        """The file groups in which it has rows or deletes now."""
+        return self.touched - self.left - self.references
+
 
 @dataclass(frozen=True, slots=True)
 class OtherWrite:

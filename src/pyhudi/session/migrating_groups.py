@@ -26,7 +26,7 @@ from pyhudi.index.layout import BucketLayout
 from pyhudi.index.routing import Routing
 from pyhudi.read.load import TableLoader
 from pyhudi.session.live_groups import committed_groups, live_slices
-from pyhudi.session.replaced_groups import ReplacedGroups
+from pyhudi.session.replaced_groups import ReplacedGroups, SeenGroups, seen_groups
 from pyhudi.session.ring_groups import RingGroups, RingsOfWrite
 from pyhudi.session.simple_groups import SimpleGroups
 from pyhudi.storage.protocol import Storage
@@ -60,8 +60,7 @@ class MigratingGroups:
         self._simple = SimpleGroups(storage, before, log, replaced, knows_migration=True)
         self._rings = RingGroups(storage, after, loader, log, replaced)
         self._are_simple: set[str] = set()
-        self._passed: frozenset[FileGroupId] = frozenset()  # replaced groups that were looked at
-        self._begin: str | None = None  # of the active timeline, when they were looked at
+        self._seen = SeenGroups()
 
     # -- which kind
 
@@ -79,19 +78,14 @@ class MigratingGroups:
         return True
 
     def _forget_migrated(self) -> None:
-        """Forget partitions in which a file group was replaced since the last look.
-
-        If instants were archived since, a migration may be among them: then any partition may be
-        a migrated one.
-        """
-        replaced = self._replaced.load()
-        if (begin := self._log.live.first_active) != self._begin:
+        """Forget partitions in which a file group was replaced since the last look."""
+        seen = seen_groups(self._log, self._replaced)
+        changed = seen.changed_since(self._seen)
+        if changed is None:  # any partition may be a migrated one
             self._are_simple.clear()
             self._simple.forget()
-            self._begin = begin
-        if replaced is not self._passed:
-            self._are_simple -= {group.partition for group in replaced - self._passed}
-            self._passed = replaced
+        self._are_simple -= changed or frozenset()
+        self._seen = seen
 
     def _sort_out(self, partitions: Set[str]) -> None:
         """Find out which of these partitions, all of which have file groups, have no ring."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pyhudi.commit.decision_log import DecisionLog
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.instant import Action
@@ -37,3 +39,28 @@ class ReplacedGroups:
     def time(self, group: FileGroupId) -> str:
         """Return when the replace commit completed that took out this group, which `load` has."""
         return self._times[group]
+
+
+@dataclass(frozen=True, slots=True)
+class SeenGroups:
+    """The replaced file groups that a process has looked at, and where the timeline began then."""
+
+    groups: frozenset[FileGroupId] = frozenset()
+    begin: str | None = None
+
+    def changed_since(self, before: SeenGroups) -> frozenset[str] | None:
+        """Return the partitions in which a file group was replaced since.
+
+        None if it may be any: if the timeline was listed again and begins later now, a replace
+        commit may have been archived unseen.
+        """
+        if self.begin != before.begin:
+            return None
+        if self.groups is before.groups:
+            return frozenset()
+        return frozenset(group.partition for group in self.groups - before.groups)
+
+
+def seen_groups(log: DecisionLog, replaced: ReplacedGroups) -> SeenGroups:
+    """Return what there is to see by the timeline that the process knows."""
+    return SeenGroups(replaced.load(), log.live.first_active)

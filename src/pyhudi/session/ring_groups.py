@@ -39,7 +39,7 @@ from pyhudi.index.routing import Routing, resized
 from pyhudi.read.load import TableLoader
 from pyhudi.read.rings import Known, LoadedRing, Rings
 from pyhudi.session.live_groups import committed_groups, live_slices, replaced_for_good
-from pyhudi.session.replaced_groups import ReplacedGroups
+from pyhudi.session.replaced_groups import ReplacedGroups, SeenGroups, seen_groups
 from pyhudi.storage.objects.rings import (
     create_first_ring,
     load_all_ring_files,
@@ -80,8 +80,7 @@ class RingGroups:
         self._known: dict[str, RingLayout] = {}
         self._complete: set[str] = set()
         self._pins: dict[str, InForce] | None = None  # of all partitions, once asked for
-        self._passed: frozenset[FileGroupId] = frozenset()  # replaced groups that were looked at
-        self._begin: str | None = None  # of the active timeline, when they were looked at
+        self._seen = SeenGroups()
 
     count = None
     names_are_known = True
@@ -130,26 +129,20 @@ class RingGroups:
         return is_recorded and not self._config.lock.is_shared
 
     def _forget_resized(self) -> None:
-        """Forget the rings of partitions in which a file group was replaced since the last look.
-
-        If the timeline was listed again and begins later now, a replace commit may have been
-        archived unseen. Then any ring may be an old one.
-        """
-        replaced = self._replaced.load()
-        if (begin := self._log.live.first_active) != self._begin:
+        """Forget the rings of partitions in which a file group was replaced since the last look."""
+        seen = seen_groups(self._log, self._replaced)
+        changed = seen.changed_since(self._seen)
+        if changed is None:  # any ring may be an old one
             self._known.clear()
             self._complete.clear()
             self._pins = None
-            self._begin = begin
-        if replaced is self._passed:
-            return
-        for partition in {group.partition for group in replaced - self._passed}:
+        for partition in changed or ():
             self._known.pop(partition, None)
             self._complete.discard(partition)
             if self._pins is not None:
                 self._pins.pop(partition, None)
                 self._loaded(partition)
-        self._passed = replaced
+        self._seen = seen
 
     # -- what writes ask
 

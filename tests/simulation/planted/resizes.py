@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -20,6 +21,7 @@ from pyhudi.conflict.resizes import (
     MustMove,
     MustRepeat,
     MustWriteTwice,
+    PlacedWrite,
     Resize,
     ResizeVerdict,
     resize_verdict,
@@ -84,18 +86,12 @@ def _late_writes_stay() -> AbstractContextManager[Any]:
 def _moved_early() -> AbstractContextManager[Any]:
     """A write moves into the children of a resize that has not completed."""
 
-    def weak(
-        requested: str,
-        base_groups: frozenset[FileGroupId],
-        groups: frozenset[FileGroupId],
-        resizes: Sequence[Resize],
-        *beside: Any,
-    ) -> ResizeVerdict | None:
+    def weak(write: PlacedWrite, resizes: Sequence[Resize]) -> ResizeVerdict | None:
         for resize in resizes:
-            is_input = not groups.isdisjoint(resize.inputs)
-            if resize.completed is None and resize.requested < requested and is_input:
+            is_input = not write.groups.isdisjoint(resize.inputs)
+            if resize.completed is None and resize.requested < write.requested and is_input:
                 return MustMove(resize.requested)
-        return resize_verdict(requested, base_groups, groups, resizes, *beside)
+        return resize_verdict(write, resizes)
 
     moved = meet.moved
 
@@ -128,14 +124,8 @@ def _moved_early() -> AbstractContextManager[Any]:
 def _older_writes_move() -> AbstractContextManager[Any]:
     """A write that is older than a resize moves under its own instant."""
 
-    def weak(
-        requested: str,
-        base_groups: frozenset[FileGroupId],
-        groups: frozenset[FileGroupId],
-        resizes: Sequence[Resize],
-        *beside: Any,
-    ) -> ResizeVerdict | None:
-        return resize_verdict(_LATER_THAN_ALL, base_groups, groups, resizes, *beside)
+    def weak(write: PlacedWrite, resizes: Sequence[Resize]) -> ResizeVerdict | None:
+        return resize_verdict(replace(write, requested=_LATER_THAN_ALL), resizes)
 
     return patch.object(validation, "resize_verdict", weak)
 
@@ -292,15 +282,9 @@ def _children_in_an_old_schema() -> AbstractContextManager[Any]:
 def _verdicts(weak: Callable[..., ResizeVerdict | None]) -> AbstractContextManager[Any]:
     """Weaken the verdict about resizes; `weak` gets it, the write's request, and the resizes."""
 
-    def found(
-        requested: str,
-        base_groups: frozenset[FileGroupId],
-        groups: frozenset[FileGroupId],
-        resizes: Sequence[Resize],
-        *beside: Any,
-    ) -> ResizeVerdict | None:
-        verdict = resize_verdict(requested, base_groups, groups, resizes, *beside)
-        return weak(verdict, requested, resizes)
+    def found(write: PlacedWrite, resizes: Sequence[Resize]) -> ResizeVerdict | None:
+        verdict = resize_verdict(write, resizes)
+        return weak(verdict, write.requested, resizes)
 
     return patch.object(validation, "resize_verdict", found)
 

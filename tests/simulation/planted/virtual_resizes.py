@@ -5,7 +5,7 @@ All but the last are weak runs of the model (`docs/protocol/model/resize.tla`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from pyhudi.commit import validation
 from pyhudi.commit.virtual_resizes import KeptResizes
-from pyhudi.conflict.resizes import resize_verdict
+from pyhudi.conflict.resizes import PlacedWrite, Resize, ResizeVerdict, resize_verdict
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.files.log_reference import is_virtual_child
 from pyhudi.format.timeline.commit_metadata import WriteStat
@@ -67,8 +67,8 @@ def _children(group: FileGroupFiles) -> tuple[Any, ...]:
 def _completed_after_a_cancellation() -> AbstractContextManager[Any]:
     """A write with rows in the children of a resize completes although that was cancelled."""
 
-    def weak(*asked: Any) -> Any:
-        return resize_verdict(*asked[:5])
+    def weak(write: PlacedWrite, resizes: Sequence[Resize]) -> ResizeVerdict | None:
+        return resize_verdict(replace(write, references=frozenset(), beside=()), resizes)
 
     return patch.object(validation, "resize_verdict", weak)
 

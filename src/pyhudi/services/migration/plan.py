@@ -11,17 +11,13 @@ from typing import Any
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_migration import MigratingBuckets
 from pyhudi.index.simple_bucket import bucket_number
-from pyhudi.plan.compaction import PendingPlans
 from pyhudi.plan.resizing.changes import FirstRing, LeftAlone, ResizePreview
 from pyhudi.plan.resizing.choose import in_partition
 from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.services.resizing.run import planning_of
-from pyhudi.services.resizing.schedule import ResizePlanning, clusterings_of, latest_slices
+from pyhudi.services.resizing.schedule import ResizePlanning, TableNow
 from pyhudi.session.session import TableSession
 from pyhudi.table.file_group import FileSlice
-from pyhudi.table.state import TableState
-from pyhudi.timeline.completion import CompletionTimes
-from pyhudi.timeline.live import LiveTimeline
 from pyhudi.write.view import current_slices, state_and_rings
 
 
@@ -33,18 +29,11 @@ class FirstRingPlanning(ResizePlanning):
         self._buckets = buckets
         self._partition = partition
 
-    def planned(
-        self,
-        state: TableState,
-        times: CompletionTimes,
-        plans: PendingPlans,
-        live: LiveTimeline,
-        policy: ResizePolicy,
-    ) -> ResizePreview:
-        found = latest_slices(state, times).get(self._partition, {})
+    def planned(self, now: TableNow, policy: ResizePolicy) -> ResizePreview:
+        found = now.latest_slices().get(self._partition, {})
         slices = [found[file_id] for file_id in sorted(found)]  # as their numbers are
         size = sum(slice_.bytes for slice_ in slices)
-        why = self._obstacle(slices, plans, live)
+        why = self._obstacle(slices, now)
         if why is None and policy.input_bytes_max is not None and size > policy.input_bytes_max:
             why = "it is larger than what one plan may read"
         if why is not None:
@@ -53,18 +42,16 @@ class FirstRingPlanning(ResizePlanning):
         count = self._buckets.after.first_count(size)
         return ResizePreview((FirstRing(self._partition, tuple(slices), count),), ())
 
-    def _obstacle(
-        self, slices: list[FileSlice], plans: PendingPlans, live: LiveTimeline
-    ) -> str | None:
+    def _obstacle(self, slices: list[FileSlice], now: TableNow) -> str | None:
         """Return why the partition cannot get a ring now; None if it can."""
-        if plan := clusterings_of(live, plans).get(self._partition):
+        if plan := now.clusterings().get(self._partition):
             return in_partition(plan)
         if self._rings.ring(self._partition) is not None:
             return "it has a ring since a moment ago"
         numbers = [bucket_number(slice_.file_id) for slice_ in slices]
         if numbers != list(range(self._buckets.before.count)):
             return f"it has not one file group for each of {self._buckets.before.count} buckets"
-        holder = plans.holders()
+        holder = now.plans.holders()
         return next((held for each in slices if (held := holder(_group(each))) is not None), None)
 
 

@@ -82,6 +82,24 @@ class ResizeDraft:
 
 
 @dataclass(frozen=True, slots=True)
+class TableNow:
+    """The table as it is when a plan is made, and what is pending."""
+
+    state: TableState
+    times: CompletionTimes
+    plans: PendingPlans
+    live: LiveTimeline
+
+    def clusterings(self) -> dict[str, str]:
+        """Return partition → the pending clustering or resize that has file groups in it."""
+        return clusterings_of(self.live, self.plans)
+
+    def latest_slices(self) -> dict[str, dict[str, FileSlice]]:
+        """Return partition → file id → the latest slice."""
+        return latest_slices(self.state, self.times)
+
+
+@dataclass(frozen=True, slots=True)
 class RingFacts:
     """What planning has to know of a table's rings."""
 
@@ -177,26 +195,19 @@ class ResizePlanning:
         state = self._load_whole() if is_whole else self._load()
         plans = with_entered(self._log, plans, state)
         times = self._times(state)
-        preview = self.planned(state, times, plans, live, policy)
+        preview = self.planned(TableNow(state, times, plans, live), policy)
         inputs = {(g.partition, g.file_id) for change in preview.changes for g in change.inputs}
         what = f"the buckets of the table at {self._log.storage.uri} cannot be resized"
         self._records.refuse_lost(state, times, inputs, what)
         return ResizeDraft(only_inputs(preview, state), plans, preview)
 
-    def planned(
-        self,
-        state: TableState,
-        times: CompletionTimes,
-        plans: PendingPlans,
-        live: LiveTimeline,
-        policy: ResizePolicy,
-    ) -> ResizePreview:
+    def planned(self, now: TableNow, policy: ResizePolicy) -> ResizePreview:
         """Look at partitions, the worst first, until the plan is full."""
-        slices = latest_slices(state, times)
+        slices = now.latest_slices()
         wanted = worst_partitions({path: _sizes(slices[path]) for path in slices}, policy)
         known: dict[str, SizedPartition] = {}
         ringless: list[LeftAlone] = []
-        facts = ResizeFacts(known, plans, clusterings_of(live, plans), self._now())
+        facts = ResizeFacts(known, now.plans, now.clusterings(), self._now())
         gathered = _Gathered(self._log, self._rings, facts, policy)
         self._damaged.clear()
         for start in range(0, len(wanted), policy.partitions_max):
@@ -204,7 +215,7 @@ class ResizePlanning:
                 if (ring := self._ring(path)) is None:
                     ringless += _without_ring(path, slices[path], self._damaged.get(path))
                 else:
-                    known[path] = SizedPartition(ring, slices[path], _resized(ring, state))
+                    known[path] = SizedPartition(ring, slices[path], _resized(ring, now.state))
                     gathered.add(path)
             if _is_full(gathered.sampled(), policy):
                 break

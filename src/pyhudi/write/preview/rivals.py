@@ -34,6 +34,7 @@ from pyhudi.conflict.resizes import (
     MustMove,
     MustRepeat,
     MustWriteTwice,
+    PlacedWrite,
     Resize,
     ResizeVerdict,
     resize_verdict,
@@ -232,9 +233,9 @@ class _Meetings:
 
     def _resized(self, resize: Resize) -> ResizeVerdict | None:
         """Return what the write does about a resize: while it is pending, or once it is done."""
-        own = self._own
+        own = PlacedWrite(self._own.requested, self._own.touched, self._own.new_slices)
         for each in (resize, replace(resize, completed=LATEST)):
-            met = resize_verdict(own.requested, own.new_slices, own.touched, [each])
+            met = resize_verdict(own, [each])
             if met is not None:
                 return met
         return None
