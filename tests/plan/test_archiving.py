@@ -123,6 +123,13 @@ def test_the_order_of_writes_stops_where_a_rule_says(
     assert why in str(plan)
 
 
+def test_a_compaction_that_completes_last_holds_what_is_younger_until_the_next_write() -> None:
+    """A process that was killed had planned it, and another one completed it late."""
+    late = [*TEN[:2], done(30, 200, Action.COMMIT), *TEN[3:]]
+    assert gone(planned(late)) == [10, 20]
+    assert gone(planned([*late, done(210)])) == [10, 20, 30, 40, 50, 60, 70, 80, 90]
+
+
 @pytest.mark.parametrize(
     ("instants", "delta_commits", "expected"),
     [
