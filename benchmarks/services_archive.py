@@ -22,7 +22,7 @@ from measure import cost_of, verdict
 import pyhudi
 from pyhudi.format.timeline.archive import ArchivedInstant
 from pyhudi.format.timeline.instant import InstantTime
-from pyhudi.plan.archiving import ArchivePolicy
+from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.read.archive import History
 from pyhudi.services.archiving.archive_files import ArchiveFiles
 from pyhudi.services.archiving.run import ArchiveResult, archive

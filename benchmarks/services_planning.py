@@ -45,7 +45,8 @@ from pyhudi.format.timeline.decision_entry import (
 )
 from pyhudi.format.timeline.instant import Action
 from pyhudi.format.timeline.plan_files import CompactionPlan, encode_compaction_plan
-from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
+from pyhudi.plan.archiving.choose import ArchivePlan
+from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
 from pyhudi.services.archiving import run as archiving
 from pyhudi.services.archiving.run import ArchiveResult, archive

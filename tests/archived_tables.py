@@ -27,7 +27,8 @@ from pyhudi.format.timeline.archive import (
     parse_manifest_name,
 )
 from pyhudi.format.timeline.instant import Action, Instant, is_timeline_file
-from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
+from pyhudi.plan.archiving.choose import ArchivePlan
+from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.plan.table_definition import TableDefinition
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.services.archiving.run import ArchiveResult, archive

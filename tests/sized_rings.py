@@ -15,7 +15,7 @@ from pyhudi.format.table.ring_file import Ring, initial_ring
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.resize_plan import ResizePlan
 from pyhudi.index.consistent_bucket import bucket_of
-from pyhudi.plan.compaction import PendingPlans
+from pyhudi.plan.pending_plans import PendingPlans
 from pyhudi.plan.resizing.changes import ResizePreview
 from pyhudi.plan.resizing.choose import ResizeFacts, RingLimits, SizedPartition, plan_resize
 from pyhudi.plan.resizing.policy import ResizePolicy

@@ -12,8 +12,8 @@ from pyhudi.version import __version__ as __version__
 
 #: Where each public name lives.
 _HOMES = {
-    "ArchivePlan": "pyhudi.plan.archiving",
-    "ArchivePolicy": "pyhudi.plan.archiving",
+    "ArchivePlan": "pyhudi.plan.archiving.choose",
+    "ArchivePolicy": "pyhudi.plan.archiving.policy",
     "ArchiveResult": "pyhudi.services.archiving.run",
     "Changes": "pyhudi.api.scan",
     "CleanPlan": "pyhudi.plan.cleaning",
@@ -21,8 +21,8 @@ _HOMES = {
     "CleanResult": "pyhudi.services.cleaning.result",
     "Cleaned": "pyhudi.services.cleaning.result",
     "Compacted": "pyhudi.services.compaction.result",
-    "CompactionPolicy": "pyhudi.plan.compaction",
-    "CompactionPreview": "pyhudi.plan.compaction",
+    "CompactionPolicy": "pyhudi.plan.compaction.policy",
+    "CompactionPreview": "pyhudi.plan.compaction.preview",
     "CompactionResult": "pyhudi.services.compaction.result",
     "ConcurrentSchemaEvolutionError": "pyhudi.errors",
     "ConflictError": "pyhudi.errors",
@@ -110,12 +110,12 @@ if TYPE_CHECKING:
     from pyhudi.format.table.bucket_config import ConsistentBuckets as ConsistentBuckets
     from pyhudi.format.table.bucket_config import SimpleBuckets as SimpleBuckets
     from pyhudi.format.table.consumer_file import Consumer as Consumer
-    from pyhudi.plan.archiving import ArchivePlan as ArchivePlan
-    from pyhudi.plan.archiving import ArchivePolicy as ArchivePolicy
+    from pyhudi.plan.archiving.choose import ArchivePlan as ArchivePlan
+    from pyhudi.plan.archiving.policy import ArchivePolicy as ArchivePolicy
     from pyhudi.plan.cleaning import CleanPlan as CleanPlan
     from pyhudi.plan.cleaning import CleanPolicy as CleanPolicy
-    from pyhudi.plan.compaction import CompactionPolicy as CompactionPolicy
-    from pyhudi.plan.compaction import CompactionPreview as CompactionPreview
+    from pyhudi.plan.compaction.policy import CompactionPolicy as CompactionPolicy
+    from pyhudi.plan.compaction.preview import CompactionPreview as CompactionPreview
     from pyhudi.plan.resizing.changes import ResizePreview as ResizePreview
     from pyhudi.plan.resizing.policy import ResizePolicy as ResizePolicy
     from pyhudi.plan.resizing.policy import SplitBucket as SplitBucket

@@ -33,7 +33,7 @@ from pyhudi.format.table.ring_file import (
 )
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.index.ring_changes import arc_of, equal_points, merge, ring_after, split
-from pyhudi.plan.archiving import ArchivePolicy
+from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.plan.resizing.policy import ResizePolicy
 from resize_tables import ResizeTable
 

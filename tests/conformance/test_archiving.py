@@ -14,8 +14,8 @@ from golden_reads import hudi_options
 from opened_tables import session_on
 from pyhudi.format.timeline.archive import VERSION_FILE, decode_manifest, manifest_name
 from pyhudi.format.timeline.instant import Action, State
-from pyhudi.plan.archiving import ArchivePolicy
-from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.archiving.policy import ArchivePolicy
+from pyhudi.plan.compaction.policy import CompactionPolicy
 from pyhudi.read.archive import History
 from pyhudi.services.archiving.archive_merge import load_times
 from pyhudi.services.archiving.run import ArchiveResult, archive

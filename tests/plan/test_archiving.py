@@ -13,16 +13,10 @@ from hypothesis import strategies as st
 
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
-from pyhudi.plan.archiving import (
-    ArchiveFacts,
-    ArchivePlan,
-    ArchivePolicy,
-    Backoff,
-    archiving_beside,
-    batches,
-    plan_archiving,
-)
-from pyhudi.plan.compaction import CompactionPolicy, CompactionTrigger, is_due
+from pyhudi.plan.archiving.choose import ArchiveFacts, ArchivePlan, batches, plan_archiving
+from pyhudi.plan.archiving.policy import ArchivePolicy, Backoff, archiving_beside
+from pyhudi.plan.compaction.policy import CompactionPolicy, CompactionTrigger
+from pyhudi.plan.compaction.trigger import is_due
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
 
 POLICY = ArchivePolicy(keep_min=2, keep_max=4, delta_commits=2)

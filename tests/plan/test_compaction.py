@@ -21,25 +21,19 @@ from pyhudi.format.timeline.plan_files import (
     decode_compaction_plan,
     encode_compaction_plan,
 )
-from pyhudi.plan.compaction import (
-    MB,
-    CompactionOrder,
-    CompactionPolicy,
-    CompactionPreview,
-    CompactionTrigger,
-    PendingPlans,
-    is_due,
-    omitted_file,
-    plan_compaction,
-    unnamed_files,
-)
-from pyhudi.plan.compaction_rebase import (
+from pyhudi.plan.compaction.choose import plan_compaction
+from pyhudi.plan.compaction.operations import omitted_file, unnamed_files
+from pyhudi.plan.compaction.policy import MB, CompactionOrder, CompactionPolicy, CompactionTrigger
+from pyhudi.plan.compaction.preview import CompactionPreview
+from pyhudi.plan.compaction.rebase import (
     adjusted_plan,
     changes_since,
     missed_archived_writes,
     without_old_slices,
     written_since,
 )
+from pyhudi.plan.compaction.trigger import is_due
+from pyhudi.plan.pending_plans import PendingPlans
 from pyhudi.table.file_slices import grouped_files, with_files
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes

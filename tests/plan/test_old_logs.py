@@ -28,8 +28,10 @@ from plan.test_compaction import (
 )
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.instant import Action, Instant
-from pyhudi.plan.archiving import ArchiveFacts, ArchivePlan, ArchivePolicy, old_logs, plan_archiving
-from pyhudi.plan.compaction import MB, PendingPlans
+from pyhudi.plan.archiving.choose import ArchiveFacts, ArchivePlan, old_logs, plan_archiving
+from pyhudi.plan.archiving.policy import ArchivePolicy
+from pyhudi.plan.compaction.policy import MB
+from pyhudi.plan.pending_plans import PendingPlans
 from pyhudi.table.file_slices import grouped_files, with_files
 from pyhudi.timeline.timeline import Timeline
 

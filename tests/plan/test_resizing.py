@@ -13,7 +13,7 @@ import pytest
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.ring_file import FIRST_INSTANT, RING_MAX, Ring, RingNode
 from pyhudi.index.ring_changes import RING_SIZE
-from pyhudi.plan.compaction import PendingPlans
+from pyhudi.plan.pending_plans import PendingPlans
 from pyhudi.plan.resizing.changes import ResizePreview
 from pyhudi.plan.resizing.choose import (
     PARTS_MAX,

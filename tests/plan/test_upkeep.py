@@ -16,7 +16,7 @@ import pyhudi
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.properties import decode_properties, encode_properties
 from pyhudi.plan.cleaning import CleanBy
-from pyhudi.plan.compaction import CompactionOrder, CompactionTrigger
+from pyhudi.plan.compaction.policy import CompactionOrder, CompactionTrigger
 from pyhudi.plan.upkeep import (
     NO_UPKEEP,
     SERVICES,

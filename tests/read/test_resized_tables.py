@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyhudi.plan.archiving import ArchivePolicy
+from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.read.plan import Now, Question, Reader
 from pyhudi.read.slice import read_split

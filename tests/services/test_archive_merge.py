@@ -18,7 +18,7 @@ from pyhudi.format.timeline.archive import (
     instants_table,
 )
 from pyhudi.format.timeline.instant import InstantTime
-from pyhudi.plan.archiving import ArchivePolicy
+from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.services.archiving.archive_files import merge_candidates
 from pyhudi.services.archiving.archive_merge import MergedRows, load_times
 from pyhudi.storage.stores.memory import MemoryStorage

@@ -26,7 +26,7 @@ from pyhudi.format.timeline.service_metadata import (
     SavepointPartition,
     encode_savepoint_metadata,
 )
-from pyhudi.plan.archiving import ArchivePolicy
+from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.services.repair import repair_table

@@ -14,7 +14,7 @@ from pyhudi.format.timeline.service_metadata import (
     SavepointPartition,
     encode_savepoint_metadata,
 )
-from pyhudi.plan.archiving import ArchivePolicy
+from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.services.repair import repair_table
 from pyhudi.services.verification.result import FindingKind

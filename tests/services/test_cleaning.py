@@ -61,7 +61,7 @@ from pyhudi.format.timeline.service_metadata import (
     decode_clean_metadata,
     encode_savepoint_metadata,
 )
-from pyhudi.plan.archiving import ArchivePolicy
+from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.plan.clean_records import planned_paths
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
 from pyhudi.read.lost_files import CommitRecords

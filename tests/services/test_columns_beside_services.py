@@ -18,7 +18,7 @@ import pyhudi
 from many_writers.scene import HeldWrite, Stop
 from pyhudi.commit.proposals import Close, Decided
 from pyhudi.format.files.file_names import BaseFileName, parse_data_file
-from pyhudi.plan.archiving import ArchivePolicy
+from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.read.slice import load_base_schema
 from pyhudi.services.compaction.run import compactions
 from pyhudi.storage.protocol import Storage

@@ -55,7 +55,7 @@ from pyhudi.format.timeline.plan_files import (
 )
 from pyhudi.format.timeline.service_metadata import encode_rollback_metadata
 from pyhudi.index.simple_bucket import file_id
-from pyhudi.plan.compaction import CompactionOrder, CompactionPolicy
+from pyhudi.plan.compaction.policy import CompactionOrder, CompactionPolicy
 from pyhudi.plan.rollback import rollback_metadata
 from pyhudi.read.archive import History
 from pyhudi.services.compaction import run as module

@@ -26,7 +26,8 @@ from pyhudi.format.timeline.instant import Action
 from pyhudi.format.timeline.plan_files import decode_compaction_plan
 from pyhudi.format.timeline.writer_identity import WriterIdentity
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.plan.compaction import CompactionPolicy, omitted_file
+from pyhudi.plan.compaction.operations import omitted_file
+from pyhudi.plan.compaction.policy import CompactionPolicy
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.read.plan import AtCompletion, Reader
 from pyhudi.services.cleaning.execute import clean

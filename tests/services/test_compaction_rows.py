@@ -27,7 +27,7 @@ from pyhudi.format.table.column_owners import ColumnOwners
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.timeline.instant import Action, InstantTime
 from pyhudi.format.timeline.plan_files import CompactionOperation, encode_compaction_plan
-from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.compaction.policy import CompactionPolicy
 from pyhudi.plan.scan import CommitFolders
 from pyhudi.services.compaction.merge_slice import CompactionSpec, compact_slice
 from pyhudi.services.compaction.run import compact, compactions

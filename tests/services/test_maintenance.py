@@ -22,8 +22,8 @@ from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.table_config import TableType
 from pyhudi.format.timeline.decision_entry import LOG_FOLDER, STAGED_FOLDER
-from pyhudi.plan.archiving import ArchivePlan
-from pyhudi.plan.compaction import CompactionTrigger
+from pyhudi.plan.archiving.choose import ArchivePlan
+from pyhudi.plan.compaction.policy import CompactionTrigger
 from pyhudi.services import maintenance as upkeep_module
 from pyhudi.services.compaction import run as table_compaction
 from pyhudi.services.compaction.merge_slice import CompactionSpec, compact_slice

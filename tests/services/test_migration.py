@@ -30,7 +30,7 @@ from pyhudi.format.table.bucket_migration import MigratingBuckets
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.table.table_config import LOCK_KIND, TableType
 from pyhudi.format.timeline.commit_metadata import decode_commit_metadata
-from pyhudi.plan.archiving import ArchivePolicy
+from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.plan.upkeep import Upkeep

@@ -28,7 +28,7 @@ from pyhudi.format.timeline.instant import Action, InstantTime
 from pyhudi.format.timeline.resize_plan import ResizePlan, decode_resize_plan
 from pyhudi.index.consistent_bucket import bucket_ids
 from pyhudi.index.simple_bucket import file_id
-from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.compaction.policy import CompactionPolicy
 from pyhudi.plan.resizing.choose import RingLimits
 from pyhudi.plan.resizing.policy import MIB, ResizePolicy
 from pyhudi.plan.resizing.rings import rings_after

@@ -24,7 +24,7 @@ from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, Unavail
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.table.properties import decode_properties, encode_properties
-from pyhudi.plan.archiving import ArchivePolicy
+from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.plan.cleaning import CleanPolicy
 from pyhudi.read.load import PROPERTIES
 from pyhudi.session.properties import load_properties_file

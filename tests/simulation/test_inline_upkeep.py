@@ -12,7 +12,7 @@ import pytest
 from light_scenarios import NBCC, OpenWrite, judged, stage_of
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.compaction.policy import CompactionPolicy
 from pyhudi.plan.upkeep import Upkeep
 from pyhudi.services.inline import CLAIM, InlineUpkeep
 from pyhudi.session.session import TableSession

@@ -12,7 +12,7 @@ from light_scenarios import NBCC, OCC, OpenWrite, judged, stage_of
 from pyhudi.errors import ConflictError, HudiError, InvalidRequestError, UnavailableError
 from pyhudi.format.timeline.decision_entry import entry_path
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.compaction.policy import CompactionPolicy
 from pyhudi.plan.upkeep import Upkeep
 from pyhudi.services.archiving.facts import ServiceMemory
 from pyhudi.services.maintenance import run_services

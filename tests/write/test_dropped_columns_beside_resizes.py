@@ -11,7 +11,7 @@ import pyhudi
 from many_writers.scene import HeldWrite, Stop
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.compaction.policy import CompactionPolicy
 from resize_tables import SCHEMA, ResizeTable
 
 MODES: dict[str, dict[str, Any]] = {

@@ -34,8 +34,8 @@ from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, de
 from pyhudi.format.timeline.decision_entry import closed_path
 from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity, parse_writer
-from pyhudi.plan.compaction import SERVICES as SERVICE_ACTIONS
 from pyhudi.plan.due import DueFacts, due_services
+from pyhudi.plan.pending_plans import SERVICES as SERVICE_ACTIONS
 from pyhudi.plan.resizing.changes import ResizePreview
 from pyhudi.plan.upkeep import SERVICES, Upkeep, policy_words, recorded_upkeep
 from pyhudi.read.load import TableLoader, load_config

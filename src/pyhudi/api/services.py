@@ -9,9 +9,10 @@ from typing import Any, Literal, overload
 from pyhudi.api.inputs import parse_upkeep
 from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.table.bucket_config import ConsistentBuckets
-from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy
+from pyhudi.plan.archiving.choose import ArchivePlan
+from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
-from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.compaction.policy import CompactionPolicy
 from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.plan.upkeep import Upkeep, require_policy, upkeep_mark
 from pyhudi.progress import Listener

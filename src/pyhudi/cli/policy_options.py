@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from pyhudi.cli.values import bytes_of, milliseconds_of, seconds_of
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.plan.compaction import CompactionOrder, CompactionTrigger
+from pyhudi.plan.compaction.policy import CompactionOrder, CompactionTrigger
 from pyhudi.plan.resizing.policy import SplitAt
 from pyhudi.plan.upkeep import ARCHIVE, CLEAN, COMPACTION, RESIZE, SERVICES, Upkeep
 

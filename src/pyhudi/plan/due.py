@@ -19,9 +19,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from pyhudi.format.timeline.instant import Action, Instant
-from pyhudi.plan.archiving import ArchivePolicy, archiving_beside
+from pyhudi.plan.archiving.policy import ArchivePolicy, archiving_beside
 from pyhudi.plan.cleaning import CleanBy, CleanPolicy
-from pyhudi.plan.compaction import is_due
+from pyhudi.plan.compaction.trigger import is_due
 from pyhudi.plan.upkeep import ARCHIVE, CLEAN, COMPACTION, RESIZE, Upkeep
 from pyhudi.timeline.timeline import WRITE_ACTIONS, ActiveInstants
 

@@ -25,9 +25,9 @@ from typing import Any, Final
 from pyhudi.errors import CorruptTableError, InvalidRequestError
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.table_config import TableConfig
-from pyhudi.plan.archiving import ArchivePolicy
+from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.plan.cleaning import CleanBy, CleanPolicy
-from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.compaction.policy import CompactionPolicy
 from pyhudi.plan.policy_checks import require_whole
 from pyhudi.plan.resizing.policy import ResizePolicy
 

@@ -30,7 +30,7 @@ from typing import Final, TypeAlias
 from pyhudi.commit.transaction import writer_identity
 from pyhudi.errors import CorruptTableError, HudiError, fault
 from pyhudi.format.table.upkeep_record import ServiceRun, UpkeepRecord, next_run
-from pyhudi.plan.compaction import overdue_slices
+from pyhudi.plan.compaction.choose import overdue_slices
 from pyhudi.plan.due import DueFacts, due_services
 from pyhudi.plan.resizing.changes import LeftAlone
 from pyhudi.plan.resizing.policy import ResizePolicy

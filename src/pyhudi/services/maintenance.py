@@ -24,9 +24,10 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from pyhudi.errors import HudiError, fault, first_of
-from pyhudi.plan.archiving import ArchivePlan, ArchivePolicy, archiving_beside
+from pyhudi.plan.archiving.choose import ArchivePlan
+from pyhudi.plan.archiving.policy import ArchivePolicy, archiving_beside
 from pyhudi.plan.cleaning import CleanBy, CleanPlan, CleanPolicy, clean_cut
-from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.compaction.policy import CompactionPolicy
 from pyhudi.plan.due import counted_by_clean, leaving
 from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.plan.upkeep import ARCHIVE, CLEAN, COMPACTION, RESIZE, SERVICES, Upkeep

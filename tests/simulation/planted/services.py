@@ -14,9 +14,10 @@ from unittest.mock import patch
 from pyhudi.errors import InvalidRequestError
 from pyhudi.format.timeline.archive import VERSION_FILE, encode_archive_version
 from pyhudi.format.timeline.instant import Action, Instant
-from pyhudi.plan import archiving, compaction
+from pyhudi.plan.archiving import choose as archiving
 from pyhudi.plan.clean_verdicts import CleanRule, Pins
-from pyhudi.plan.compaction import PendingPlans
+from pyhudi.plan.compaction import choose as compaction
+from pyhudi.plan.pending_plans import PendingPlans
 from pyhudi.read import load
 from pyhudi.read.plan import Reader
 from pyhudi.services import consumers

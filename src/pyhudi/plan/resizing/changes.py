@@ -9,7 +9,8 @@ from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.ring_file import NodeTag, Ring, RingNode, initial_ring
 from pyhudi.format.timeline.resize_plan import GroupChange, InputSlice, ResizePlan
 from pyhudi.index.ring_changes import merge, split
-from pyhudi.plan.compaction import group_name, metrics_of
+from pyhudi.plan.compaction.operations import metrics_of
+from pyhudi.plan.compaction.preview import group_name
 from pyhudi.table.file_group import FileSlice
 from pyhudi.wording import by_reason, counted, first_reasons, readable
 

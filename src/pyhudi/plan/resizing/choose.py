@@ -32,7 +32,7 @@ import numpy.typing as npt
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.ring_file import Ring
 from pyhudi.index.ring_changes import RING_SIZE, Arc, arc_of
-from pyhudi.plan.compaction import PendingPlans
+from pyhudi.plan.pending_plans import PendingPlans
 from pyhudi.plan.resizing.changes import LeftAlone, ResizeChange, ResizePreview, all_left
 from pyhudi.plan.resizing.policy import ResizePolicy, SplitBucket, split_points
 from pyhudi.table.file_group import FileSlice

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.ring_file import Ring
-from pyhudi.plan.compaction import PendingPlans
+from pyhudi.plan.pending_plans import PendingPlans
 from pyhudi.plan.resizing.changes import FirstRing, ResizeChange, ResizePreview
 from pyhudi.plan.resizing.choose import in_partition
 from pyhudi.table.file_group import FileGroupFiles, FileSlice

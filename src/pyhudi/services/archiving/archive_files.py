@@ -47,7 +47,7 @@ from pyhudi.format.timeline.archive import (
     manifest_name,
     parse_manifest_name,
 )
-from pyhudi.plan.archiving import ArchivePolicy
+from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.services.archiving.archive_merge import MergedRows, load_times
 from pyhudi.storage.objects.checksums import checked_path, checksum_path, is_checksum
 from pyhudi.storage.objects.store_clock import StoreClock

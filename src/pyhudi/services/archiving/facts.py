@@ -20,7 +20,8 @@ from pyhudi.format.timeline.decision_entry import entry_path
 from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.plan_files import CLEANER_PLAN, RESTORE_PLAN
 from pyhudi.format.timeline.service_metadata import CLEAN, RESTORE, ROLLBACK
-from pyhudi.plan.archiving import ArchiveFacts, ArchivePlan, ArchivePolicy, Backoff, old_logs
+from pyhudi.plan.archiving.choose import ArchiveFacts, ArchivePlan, old_logs
+from pyhudi.plan.archiving.policy import ArchivePolicy, Backoff
 from pyhudi.plan.retention import CleanBound, bound_of_clean, bound_of_plan
 from pyhudi.read.archive import History
 from pyhudi.storage.objects.decision_log import load_entry

@@ -36,13 +36,8 @@ from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.archive import ArchivedInstant
 from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.markers import MARKER_ROOT
-from pyhudi.plan.archiving import (
-    ArchivePlan,
-    ArchivePolicy,
-    Backoff,
-    batches,
-    plan_archiving,
-)
+from pyhudi.plan.archiving.choose import ArchivePlan, batches, plan_archiving
+from pyhudi.plan.archiving.policy import ArchivePolicy, Backoff
 from pyhudi.read.archive import History
 from pyhudi.read.load import list_data_files
 from pyhudi.services.archiving.archive_files import ArchiveFiles, Snapshot

@@ -36,13 +36,9 @@ from pyhudi.format.timeline.commit_metadata import (
 )
 from pyhudi.format.timeline.instant import Action, Instant, InstantTime, State
 from pyhudi.format.timeline.plan_files import CompactionOperation, decode_compaction_plan
-from pyhudi.plan.compaction import (
-    CompactionPolicy,
-    CompactionPreview,
-    input_bytes,
-    omitted_file,
-    unnamed_files,
-)
+from pyhudi.plan.compaction.operations import input_bytes, omitted_file, unnamed_files
+from pyhudi.plan.compaction.policy import CompactionPolicy
+from pyhudi.plan.compaction.preview import CompactionPreview
 from pyhudi.read.archive import History
 from pyhudi.read.lost_files import CommitRecords, loss_error
 from pyhudi.services.compaction.merge_slice import broken_plan, checked_groups, planned_slice

@@ -13,7 +13,7 @@ from pyhudi.format.timeline.commit_metadata import (
 )
 from pyhudi.format.timeline.instant import Instant
 from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity
-from pyhudi.plan.compaction import NOTHING, CompactionPreview
+from pyhudi.plan.compaction.preview import NOTHING, CompactionPreview
 from pyhudi.services.plans_done import PlansDone
 from pyhudi.storage.protocol import Storage
 from pyhudi.wording import counted, readable

@@ -8,7 +8,9 @@ from functools import partial
 from pyhudi.errors import HudiError
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.plan_files import CompactionOperation
-from pyhudi.plan.compaction import NOTHING, CompactionPolicy, is_due
+from pyhudi.plan.compaction.policy import CompactionPolicy
+from pyhudi.plan.compaction.preview import NOTHING
+from pyhudi.plan.compaction.trigger import is_due
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.read.plan import Reader
 from pyhudi.services.compaction.execute import Compactions, Merge

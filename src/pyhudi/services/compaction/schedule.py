@@ -8,7 +8,7 @@ number.
 So a plan competes with the writers for the number. On a table of a hundred thousand files it would
 lose each time if it were made as a whole each time, because that takes seconds. Even listing the
 folders that were written to takes longer than a small write, as soon as they hold some thousand
-files. So only changes are added (`plan.compaction_rebase`): writes name their files, and only file
+files. So only changes are added (`plan.compaction.rebase`): writes name their files, and only file
 groups with new files are planned again. If the race is still lost repeatedly, the plan becomes
 smaller, down to one file group, and is made about as fast as a small write is. The file groups that
 those writes touched stay first, by the policy's order, so that the busiest file groups are not
@@ -41,15 +41,10 @@ from pyhudi.commit.proposals import (
 from pyhudi.format.timeline.decision_entry import EntryKind
 from pyhudi.format.timeline.instant import Action, Instant
 from pyhudi.format.timeline.plan_files import encode_compaction_plan
-from pyhudi.plan.compaction import (
-    SERVICES,
-    CompactionPolicy,
-    CompactionPreview,
-    PendingPlans,
-    PlannedGroups,
-    plan_compaction,
-)
-from pyhudi.plan.compaction_rebase import (
+from pyhudi.plan.compaction.choose import plan_compaction
+from pyhudi.plan.compaction.policy import CompactionPolicy
+from pyhudi.plan.compaction.preview import CompactionPreview
+from pyhudi.plan.compaction.rebase import (
     adjusted_plan,
     changes_since,
     missed_archived_writes,
@@ -57,6 +52,7 @@ from pyhudi.plan.compaction_rebase import (
     without_old_slices,
     written_since,
 )
+from pyhudi.plan.pending_plans import SERVICES, PendingPlans, PlannedGroups
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes

@@ -32,7 +32,7 @@ from pyhudi.format.timeline.commit_metadata import (
 from pyhudi.format.timeline.instant import Action, Instant, State
 from pyhudi.format.timeline.plan_files import CompactionOperation
 from pyhudi.format.timeline.resize_plan import GroupChange
-from pyhudi.plan.compaction import operation_of
+from pyhudi.plan.compaction.operations import operation_of
 from pyhudi.plan.resizing.inputs import input_slices
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.services.compaction.execute import refuse_omitted

@@ -41,8 +41,8 @@ from pyhudi.format.timeline.decision_entry import EntryKind
 from pyhudi.format.timeline.instant import Action
 from pyhudi.format.timeline.resize_plan import encode_resize_plan
 from pyhudi.index.consistent_bucket import ring_positions
-from pyhudi.plan.compaction import PendingPlans
-from pyhudi.plan.compaction_rebase import changes_since, missed_archived_writes, unseen_writes
+from pyhudi.plan.compaction.rebase import changes_since, missed_archived_writes, unseen_writes
+from pyhudi.plan.pending_plans import PendingPlans
 from pyhudi.plan.resizing.changes import LeftAlone, ResizePreview
 from pyhudi.plan.resizing.choose import (
     PartitionOptions,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pyhudi.format.table.table_config import TableType
-from pyhudi.plan.archiving import ArchivePolicy
+from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.services.archiving.archive_files import ArchiveFiles
 from pyhudi.services.archiving.run import Archiver
 from pyhudi.simulate.simulation import Process

@@ -18,7 +18,7 @@ from pyhudi.errors import (
 )
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.plan_files import CompactionOperation
-from pyhudi.plan.compaction import CompactionOrder, CompactionPolicy
+from pyhudi.plan.compaction.policy import CompactionOrder, CompactionPolicy
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.services.compaction.execute import Compactions
 from pyhudi.simulate.choices import drawn

@@ -12,7 +12,7 @@ from functools import partial
 
 from pyhudi.errors import ConflictError, InvalidRequestError, UnavailableError
 from pyhudi.plan.cleaning import CleanPolicy
-from pyhudi.plan.compaction import CompactionPolicy
+from pyhudi.plan.compaction.policy import CompactionPolicy
 from pyhudi.plan.upkeep import Upkeep
 from pyhudi.services.archiving.facts import ServiceMemory
 from pyhudi.services.maintenance import run_services

@@ -18,15 +18,10 @@ from dataclasses import dataclass, replace
 
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.instant import Instant
-from pyhudi.plan.compaction import (
-    SERVICES,
-    CompactionPolicy,
-    CompactionPreview,
-    LeftOut,
-    PendingPlans,
-    plan_compaction,
-    worst_first,
-)
+from pyhudi.plan.compaction.choose import plan_compaction, worst_first
+from pyhudi.plan.compaction.policy import CompactionPolicy
+from pyhudi.plan.compaction.preview import CompactionPreview, LeftOut
+from pyhudi.plan.pending_plans import SERVICES, PendingPlans
 from pyhudi.table.file_group import FileGroupFiles, FileSlice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import CompletionTimes
