@@ -25,7 +25,8 @@ from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.read.archive import History
 from pyhudi.services.archiving.archive_files import ArchiveFiles
-from pyhudi.services.archiving.run import ArchiveResult, archive
+from pyhudi.services.archiving.result import ArchiveResult
+from pyhudi.services.archiving.run import archive
 from pyhudi.session.open import OpenTable, Overrides
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world

@@ -48,8 +48,9 @@ from pyhudi.format.timeline.plan_files import CompactionPlan, encode_compaction_
 from pyhudi.plan.archiving.choose import ArchivePlan
 from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.plan.cleaning import CleanPlan, CleanPolicy
-from pyhudi.services.archiving import run as archiving
-from pyhudi.services.archiving.run import ArchiveResult, archive
+from pyhudi.services.archiving import execute as archiving
+from pyhudi.services.archiving.result import ArchiveResult
+from pyhudi.services.archiving.run import archive
 from pyhudi.services.cleaning import schedule as cleaning
 from pyhudi.services.cleaning.execute import clean
 from pyhudi.session.open import OpenTable, Overrides

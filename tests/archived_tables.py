@@ -31,7 +31,8 @@ from pyhudi.plan.archiving.choose import ArchivePlan
 from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.plan.table_definition import TableDefinition
 from pyhudi.read.load import TableLoader, load_config
-from pyhudi.services.archiving.run import ArchiveResult, archive
+from pyhudi.services.archiving.result import ArchiveResult
+from pyhudi.services.archiving.run import archive
 from pyhudi.session.create import create_table_files
 from pyhudi.session.open import OpenTable
 from pyhudi.session.session import TableSession

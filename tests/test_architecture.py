@@ -72,7 +72,7 @@ SET_FROM_OUTSIDE: dict[str, set[str]] = {
         "tally.records",
         "tally.rollback_blocks",
     },
-    "pyhudi/services/archiving/run.py": {
+    "pyhudi/services/archiving/execute.py": {
         "done.archived",
         "done.finished",
         "done.held_by",
@@ -80,7 +80,6 @@ SET_FROM_OUTSIDE: dict[str, set[str]] = {
         "done.removed",
         "done.stopped_at",
         "done.swept",
-        "memory.backoff",
     },
     "pyhudi/services/maintenance.py": {"memory.repaired_at_ms"},
     "pyhudi/storage/locks/zookeeper_session.py": {"connection._connect"},

@@ -14,7 +14,7 @@ from pyhudi.version import __version__ as __version__
 _HOMES = {
     "ArchivePlan": "pyhudi.plan.archiving.choose",
     "ArchivePolicy": "pyhudi.plan.archiving.policy",
-    "ArchiveResult": "pyhudi.services.archiving.run",
+    "ArchiveResult": "pyhudi.services.archiving.result",
     "Changes": "pyhudi.api.scan",
     "CleanPlan": "pyhudi.plan.cleaning",
     "CleanPolicy": "pyhudi.plan.cleaning",
@@ -123,7 +123,7 @@ if TYPE_CHECKING:
     from pyhudi.plan.upkeep import Upkeep as Upkeep
     from pyhudi.progress import Progress as Progress
     from pyhudi.read.slice import CorruptBlockWarning as CorruptBlockWarning
-    from pyhudi.services.archiving.run import ArchiveResult as ArchiveResult
+    from pyhudi.services.archiving.result import ArchiveResult as ArchiveResult
     from pyhudi.services.cleaning.result import Cleaned as Cleaned
     from pyhudi.services.cleaning.result import CleanResult as CleanResult
     from pyhudi.services.compaction.result import Compacted as Compacted

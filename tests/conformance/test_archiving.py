@@ -18,7 +18,8 @@ from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.plan.compaction.policy import CompactionPolicy
 from pyhudi.read.archive import History
 from pyhudi.services.archiving.archive_merge import load_times
-from pyhudi.services.archiving.run import ArchiveResult, archive
+from pyhudi.services.archiving.result import ArchiveResult
+from pyhudi.services.archiving.run import archive
 from pyhudi.storage.open import open_storage
 from pyhudi.world import real_world
 

@@ -45,8 +45,10 @@ from pyhudi.format.timeline.commit_metadata import CommitMetadata, encode_commit
 from pyhudi.format.timeline.decision_entry import LOG_FOLDER, parse_entry_path
 from pyhudi.format.timeline.instant import Action
 from pyhudi.read.archive import History
+from pyhudi.services.archiving.execute import Archiver
 from pyhudi.services.archiving.facts import ServiceMemory, recent_times
-from pyhudi.services.archiving.run import Archiver, ArchiveResult, archive, is_archiving_due
+from pyhudi.services.archiving.result import ArchiveResult
+from pyhudi.services.archiving.run import archive, is_archiving_due
 from pyhudi.session.session import TableSession
 from pyhudi.storage.locks.file_lock import LOCK_PATH
 from pyhudi.storage.objects.checksums import checked_path, checksum_path, is_checksum

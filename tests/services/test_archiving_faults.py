@@ -44,7 +44,7 @@ from pyhudi.format.timeline.service_metadata import (
 from pyhudi.plan.rollback import rollback_metadata
 from pyhudi.read.archive import History
 from pyhudi.read.load import TableLoader, load_config
-from pyhudi.services.archiving import run as archiving
+from pyhudi.services.archiving import execute as archiving
 from pyhudi.services.archiving.archive_files import STALE_MS, ArchiveFiles, merge_candidates
 from pyhudi.services.archiving.facts import ServiceMemory
 from pyhudi.services.archiving.run import archive

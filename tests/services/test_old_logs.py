@@ -17,7 +17,7 @@ from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.format.timeline.commit_metadata import CommitMetadata, encode_commit_metadata
 from pyhudi.format.timeline.instant import Action
-from pyhudi.services.archiving.run import Archiver
+from pyhudi.services.archiving.execute import Archiver
 from pyhudi.services.compaction.run import compact
 from pyhudi.settings import WriteSettings
 from pyhudi.write.begin import write_spec

@@ -42,7 +42,9 @@ from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import LogFile
 from pyhudi.table.log_blocks import LocatedBlock, decode_own_deletes, decode_own_rows
 from pyhudi.write.files import copied_log
-from pyhudi.write.files.copied_log import CopyName, SourceGoneError, Sources, copied_logs
+from pyhudi.write.files.copied_log import Sources, copied_logs
+from pyhudi.write.files.copy_name import CopyName
+from pyhudi.write.files.copy_source import SourceGoneError
 from pyhudi.write.files.log_file import write_log
 from pyhudi.write.files.spec import KeyedRows, Part
 from ring_children import equal_parts

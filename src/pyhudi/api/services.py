@@ -16,7 +16,7 @@ from pyhudi.plan.compaction.policy import CompactionPolicy
 from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.plan.upkeep import Upkeep, require_policy, upkeep_mark
 from pyhudi.progress import Listener
-from pyhudi.services.archiving.run import ArchiveResult
+from pyhudi.services.archiving.result import ArchiveResult
 from pyhudi.services.cleaning.execute import cancel_clean, clean
 from pyhudi.services.cleaning.result import Cleaned, CleanResult
 from pyhudi.services.compaction.execute import Merge

@@ -22,7 +22,7 @@ from pyhudi.errors import HudiError, InvalidRequestError
 from pyhudi.format.lock.lock_kind import LockKind
 from pyhudi.format.table.bucket_config import SimpleBuckets
 from pyhudi.plan.upkeep import Upkeep
-from pyhudi.services.archiving.run import ArchiveResult
+from pyhudi.services.archiving.result import ArchiveResult
 from pyhudi.settings import WriteSettings
 from pyhudi.world import World, real_world
 

@@ -47,7 +47,7 @@ from pyhudi.plan.upkeep import (
 )
 from pyhudi.read.plan import Reader
 from pyhudi.services.archiving.facts import ServiceMemory
-from pyhudi.services.archiving.run import ArchiveResult
+from pyhudi.services.archiving.result import ArchiveResult
 from pyhudi.services.cleaning.result import CleanResult
 from pyhudi.services.compaction.execute import Merge
 from pyhudi.services.maintenance import UpkeepResult, run_services

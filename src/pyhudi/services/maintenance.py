@@ -32,12 +32,8 @@ from pyhudi.plan.due import counted_by_clean, leaving
 from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.plan.upkeep import ARCHIVE, CLEAN, COMPACTION, RESIZE, SERVICES, Upkeep
 from pyhudi.services.archiving.facts import ServiceMemory
-from pyhudi.services.archiving.run import (
-    ArchiveResult,
-    archive,
-    back_off_archiving,
-    is_archiving_due,
-)
+from pyhudi.services.archiving.result import ArchiveResult
+from pyhudi.services.archiving.run import archive, back_off_archiving, is_archiving_due
 from pyhudi.services.cleaning.execute import clean
 from pyhudi.services.cleaning.result import CleanResult
 from pyhudi.services.compaction.execute import Merge

@@ -38,7 +38,8 @@ from pyhudi.services.resizing.execute import Resizes
 from pyhudi.session.session import TableSession
 from pyhudi.table.file_group import LogFile
 from pyhudi.timeline.live import LiveTimeline, NumberedWrite
-from pyhudi.write.files.copied_log import CopyName, Sources, copied_logs
+from pyhudi.write.files.copied_log import Sources, copied_logs
+from pyhudi.write.files.copy_name import CopyName
 from pyhudi.write.resizing import meet
 from pyhudi.write.resizing.copies import ResizeCopies
 from pyhudi.write.resizing.finish import ResizeEnd

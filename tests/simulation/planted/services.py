@@ -23,7 +23,7 @@ from pyhudi.read.plan import Reader
 from pyhudi.services import consumers
 from pyhudi.services.archiving import facts as archiving_facts
 from pyhudi.services.archiving.archive_files import ArchiveFiles, Snapshot
-from pyhudi.services.archiving.run import Archiver
+from pyhudi.services.archiving.execute import Archiver
 from pyhudi.services.cleaning import execute as cleaning
 from pyhudi.services.cleaning import pins as clean_pins
 from pyhudi.services.cleaning import schedule as clean_schedule

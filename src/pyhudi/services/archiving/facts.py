@@ -51,6 +51,10 @@ class ServiceMemory:
     backoff: Backoff | None = None
     repaired_at_ms: int | None = None  # by the steady clock of this machine
 
+    def back_off(self, backoff: Backoff | None) -> None:
+        """Remember until when archiving is not tried; None: it may be at once."""
+        self.backoff = backoff
+
     def drop_gone(self, timeline: Timeline) -> None:
         """Forget instants that left the timeline."""
         there = frozenset(timeline.instants)

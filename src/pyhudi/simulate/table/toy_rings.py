@@ -40,6 +40,7 @@ from pyhudi.table.file_group import FileSlice, LogFile
 from pyhudi.table.log_blocks import LocatedBlock
 from pyhudi.write import schema_change
 from pyhudi.write.files import copied_log
+from pyhudi.write.files.copy_source import SourceGoneError
 from pyhudi.write.resizing import bases
 
 
@@ -80,7 +81,7 @@ def rows_are_toys() -> Iterator[None]:
     """Let resizes read and copy the rows of toy tables."""
     with ExitStack() as stack:
         for replacement in (
-            patch.object(copied_log, "_blocks", _blocks),
+            patch.object(copied_log, "source_blocks", _blocks),
             patch.object(copied_log, "_rows", _parts),
             patch.object(copied_log, "_deletes", _parts),
             patch.object(copied_log, "stored_counts", _stored_counts),
@@ -134,7 +135,7 @@ def _source_rows(storage: Storage, path: str) -> list[Row]:
     try:
         return load_rows(storage, path)
     except GoneError as error:
-        raise copied_log.SourceGoneError(
+        raise SourceGoneError(
             error.what, why=error.why, next_step="Read again", path=path
         ) from None
 

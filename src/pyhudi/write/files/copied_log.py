@@ -44,7 +44,6 @@ from pyhudi.format.files.delete_records import DeleteBatch
 from pyhudi.format.files.file_names import FileGroupId, IoType, LogFileName
 from pyhudi.format.files.log_file import (
     BlockType,
-    CorruptSpan,
     HeaderKey,
     LogBlock,
     decode_blocks,
@@ -59,21 +58,19 @@ from pyhudi.format.files.row_blocks import (
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.index.children import KeyOwners
-from pyhudi.plan.resizing.copies import VERSIONS_A_WRITE
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import FileGroupFiles, LogFile
 from pyhudi.table.log_blocks import (
     LocatedBlock,
     decode_own_deletes,
     decode_own_rows,
-    no_data_block,
 )
 from pyhudi.table.schema import FILE_NAME, RECORD_KEY
-from pyhudi.timeline.instant_time import milliseconds_between
 from pyhudi.world import Together, one_by_one
+from pyhudi.write.files.copy_name import CopyName
+from pyhudi.write.files.copy_source import source_blocks
 from pyhudi.write.files.log_file import stored_counts
 from pyhudi.write.files.spec import (
-    WRITE_TOKEN,
     WriteSpec,
     create_marker,
     data_path,
@@ -86,67 +83,10 @@ from pyhudi.write.files.spool import Spool
 #: A copy that grows beyond this continues in the next piece. It is no setting, because all
 #: processes must cut at the same place.
 COPY_BYTES_MAX = 1 << 30
-#: A source up to this size is read in one request.
-_WHOLE_LOG_BYTES = 8 << 20
 #: What logs that are copied at once have together, unless it is one log.
 _AT_ONCE_BYTES = 8 << 20
-#: The largest version that Hudi's readers parse.
-_VERSION_MAX = (1 << 31) - 1
-#: Tokens compare as text, so the numbers in them have as many digits.
-_PIECE_DIGITS = 4
 #: Deletes that are encoded at once, like those of a writer.
 _DELETES_A_BLOCK = 1 << 19
-
-
-@dataclass(frozen=True, slots=True)
-class CopyName:
-    """How the copies of one write are called, in every file group."""
-
-    requested: InstantTime
-    first: int  # the version of the first one
-    pieces_max: int | None = VERSIONS_A_WRITE
-    #: The write whose markers name them, which is not the instant in their names.
-    twice_by: InstantTime | None = None
-
-    @classmethod
-    def of_copy(cls, resize: str, number: int) -> CopyName:
-        """Name copies of the write that completed as the given one, counted from the plan."""
-        return cls(InstantTime(resize), VERSIONS_A_WRITE * number)
-
-    @classmethod
-    def of_move(cls, write: str, above: int) -> CopyName:
-        """Name the moved logs of a write, by versions above those that its logs have so far.
-
-        It may have logs in the group that they come to, under the same token.
-        """
-        return cls(InstantTime(write), above + 1, None)
-
-    @classmethod
-    def of_twice(cls, resize: str, write: str) -> CopyName:
-        """Name the logs that a write puts into the children of a pending resize.
-
-        The version follows from the time of the write, so no two writes share one, and readers
-        merge the logs in the order of requests. The pieces differ in their tokens.
-        """
-        version = 2 + milliseconds_between(resize, write)
-        if version > _VERSION_MAX:
-            raise _pending_too_long(resize)
-        return cls(InstantTime(resize), version, 10**_PIECE_DIGITS, InstantTime(write))
-
-    @property
-    def announced_by(self) -> InstantTime:
-        """The instant whose markers name the copies."""
-        return self.twice_by or self.requested
-
-    def of(self, group: FileGroupId, piece: int) -> LogFileName:
-        version, token = self.first + piece, WRITE_TOKEN
-        if self.twice_by is not None:
-            version, token = self.first, f"{piece:0{_PIECE_DIGITS}d}-0-0"
-        return LogFileName(group.file_id, self.requested, version, token)
-
-
-class SourceGoneError(CorruptTableError):
-    """A log that is to be copied is not there, or not all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,15 +189,12 @@ class _File(NamedTuple):
         return data_path(self.group.partition, self.name.file_name)
 
 
-# ---- splitting
-
-
 def _split(
     storage: Storage, source: LogFile, owners: KeyOwners, stack: ExitStack
 ) -> Sequence[tuple[int, _Copy]]:
     """Return the copies of one log in one pass: the ordinal of the file group of each, in order."""
     copies: dict[int, list[_Copy]] = {}
-    blocks = _blocks(storage, source.path, source.size, source.name.requested)
+    blocks = source_blocks(storage, source.path, source.size, source.name.requested)
     for located, content in blocks:
         parts = (
             _deletes(located, content, owners)
@@ -289,9 +226,6 @@ def _deletes(
     for ordinal, part in _split_deletes(batches, owners):
         count = sum(len(batch.rows) for batch in part)
         yield ordinal, encode_copied_deletes(part, located.block), count
-
-
-# ---- creating
 
 
 def _file(
@@ -368,7 +302,9 @@ def copy_stat(
 ) -> WriteStat:
     """Return the stat of a copy that another process made of this write's log."""
     records = _Records()
-    for located, content in _blocks(storage, data_path(partition, name.file_name), size, write):
+    for located, content in source_blocks(
+        storage, data_path(partition, name.file_name), size, write
+    ):
         records.add(located.block, block_records(located.block, content, located.path))
     return _stat(FileGroupId(partition, name.file_id), name, size, records)
 
@@ -432,50 +368,6 @@ def _with_file_name(rows: pa.RecordBatch, file_id: str) -> pa.RecordBatch:
     return rows.set_column(index, field, names)
 
 
-# ---- the source
-
-
-def _blocks(
-    storage: Storage, path: str, size: int, write: str
-) -> Iterator[tuple[LocatedBlock, bytes]]:
-    """Yield the blocks of a write's log with their contents.
-
-    A reader steps over bytes that hold no whole block. A copy would make that loss permanent.
-    """
-    whole = _read(storage, path, 0, size) if size <= _WHOLE_LOG_BYTES else None
-
-    def read(start: int, end: int) -> bytes:
-        return _read(storage, path, start, end) if whole is None else whole[start:end]
-
-    if not size:
-        raise _damaged(path, 0, "it is empty")
-    for block in decode_blocks(read, size, path):
-        if isinstance(block, CorruptSpan):
-            raise _damaged(path, block.start, block.why)
-        located = LocatedBlock(path, block)
-        if block.type not in _COPIED_TYPES:
-            raise no_data_block(located)
-        if block.instant_time != write or block.compacted:
-            raise _damaged(path, block.start, "a block in it is not of the write that it is of")
-        yield located, read(block.content_start, block.content_end)
-
-
-_COPIED_TYPES = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.DELETE)
-
-
-def _read(storage: Storage, path: str, start: int, end: int) -> bytes:
-    try:
-        data = storage.read(path, start, end)
-    except FileNotFoundError:
-        raise _gone(path, "it is not there") from None
-    if len(data) < end - start:
-        raise _gone(path, f"{end - start} bytes belong at byte {start}, and {len(data)} are there")
-    return data
-
-
-# ---- errors
-
-
 def _winner_size(storage: Storage, path: str, source: LogFile, own: tuple[int, int]) -> int:
     """Return the size of the copy that another attempt made, if it can replace this one."""
     found = storage.stat(path)
@@ -500,36 +392,6 @@ def _other_copy(
         next_step="Find out which program wrote the file. No reader sees it before its instant"
         " completes",
         path=path,
-    )
-
-
-def _damaged(path: str, offset: int, why: str) -> CorruptTableError:
-    return CorruptTableError(
-        "a log file cannot be copied",
-        why=why,
-        next_step="Restore the file from a copy, or from versions that the store keeps. Its bucket"
-        " is not resized before that",
-        path=path,
-        offset=offset,
-    )
-
-
-def _gone(path: str, why: str) -> SourceGoneError:
-    return SourceGoneError(
-        "a log file cannot be copied",
-        why=why,
-        next_step="Restore the file from a copy, because committed rows are lost with it",
-        path=path,
-    )
-
-
-def _pending_too_long(resize: str) -> UnsupportedTableError:
-    return UnsupportedTableError(
-        f"no row can be written beside the resize {resize}",
-        why="it has been pending for more than 24 days, and the names of logs cannot tell later"
-        " writes apart",
-        next_step="Execute it, with table.services.resize() or with Hudi, or cancel it with"
-        " table.services.cancel_resize()",
     )
 
 

@@ -40,7 +40,8 @@ from pyhudi.plan.resizing.copies import (
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 from pyhudi.storage.protocol import Storage
 from pyhudi.timeline.live import LiveTimeline, NumberedWrite
-from pyhudi.write.files.copied_log import CopyName, Sources, copied_logs, copy_stat, log_stat
+from pyhudi.write.files.copied_log import Sources, copied_logs, copy_stat, log_stat
+from pyhudi.write.files.copy_name import CopyName
 from pyhudi.write.files.spec import data_path
 from pyhudi.write.resizing.work import ResizeWork
 

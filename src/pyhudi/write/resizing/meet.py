@@ -46,7 +46,9 @@ from pyhudi.storage.objects.heartbeats import heartbeat_path
 from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import LogFile
 from pyhudi.world import jittered_ms
-from pyhudi.write.files.copied_log import CopyName, SourceGoneError, Sources, copied_logs
+from pyhudi.write.files.copied_log import Sources, copied_logs
+from pyhudi.write.files.copy_name import CopyName
+from pyhudi.write.files.copy_source import SourceGoneError
 from pyhudi.write.files.spec import taken_away
 from pyhudi.write.resizing.cancel import abort_resize, is_kept
 from pyhudi.write.resizing.help import count_copies, finish_resize

@@ -26,7 +26,9 @@ from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.session.session import TableSession
 from pyhudi.table.file_group import LogFile
-from pyhudi.write.files.copied_log import CopyName, SourceGoneError, Sources, copied_logs
+from pyhudi.write.files.copied_log import Sources, copied_logs
+from pyhudi.write.files.copy_name import CopyName
+from pyhudi.write.files.copy_source import SourceGoneError
 from pyhudi.write.files.spec import taken_away
 from pyhudi.write.resizing.sources import group_of, log_of, log_order
 from pyhudi.write.resizing.work import load_resize, ring_layout

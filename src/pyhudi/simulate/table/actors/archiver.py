@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pyhudi.format.table.table_config import TableType
 from pyhudi.plan.archiving.policy import ArchivePolicy
 from pyhudi.services.archiving.archive_files import ArchiveFiles
-from pyhudi.services.archiving.run import Archiver
+from pyhudi.services.archiving.execute import Archiver
 from pyhudi.simulate.simulation import Process
 from pyhudi.simulate.table.actors.service_actor import ServiceActor
 from pyhudi.simulate.table.stage import Stage
