@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
-from datetime import tzinfo
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +19,18 @@ from pyhudi.api.inspected_buckets import (
     load_rings,
     unclear_plan,
 )
-from pyhudi.api.inspected_markers import MARKERS, WRITER, marker_rows
+from pyhudi.api.inspected_markers import MARKERS, marker_rows
+from pyhudi.api.inspected_services import CONSUMERS, UPKEEP, consumer_row, policy_text, run_row
+from pyhudi.api.inspected_writes import (
+    CONFLICTS,
+    HISTORY,
+    SCHEMA_HISTORY,
+    WRITERS,
+    conflict_row,
+    history_row,
+    identity_row,
+    schema_row,
+)
 from pyhudi.api.ring_pictures.load import RingPictures
 from pyhudi.api.ring_pictures.picture import RingPicture
 from pyhudi.commit.conflict_notes import load_conflicts
@@ -29,21 +39,20 @@ from pyhudi.errors import CorruptTableError, UnavailableError
 from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.bucket_migration import ring_settings
 from pyhudi.format.table.table_config import TableType
-from pyhudi.format.table.upkeep_record import ServiceRun
-from pyhudi.format.timeline.commit_metadata import CommitMetadata, WriteStat, decode_inflight_commit
+from pyhudi.format.timeline.commit_metadata import CommitMetadata, decode_inflight_commit
 from pyhudi.format.timeline.decision_entry import closed_path
 from pyhudi.format.timeline.instant import Action, Instant, State
-from pyhudi.format.timeline.writer_identity import WRITER_KEY, WriterIdentity, parse_writer
+from pyhudi.format.timeline.writer_identity import WRITER_KEY
 from pyhudi.plan.due import DueFacts, due_services
 from pyhudi.plan.pending_plans import SERVICES as SERVICE_ACTIONS
 from pyhudi.plan.resizing.changes import ResizePreview
-from pyhudi.plan.upkeep import SERVICES, Upkeep, policy_words, recorded_upkeep
+from pyhudi.plan.upkeep import SERVICES, recorded_upkeep
 from pyhudi.read.load import TableLoader, load_config
 from pyhudi.read.plan import Reader
-from pyhudi.read.schema_history import SchemaChange, schema_changes
+from pyhudi.read.schema_history import schema_changes
 from pyhudi.services.resizing.result import Resized
 from pyhudi.settings import WriteSettings
-from pyhudi.storage.objects.consumers import FoundConsumer, load_consumers
+from pyhudi.storage.objects.consumers import load_consumers
 from pyhudi.storage.objects.heartbeats import heartbeat_path, load_owner
 from pyhudi.storage.objects.timeline_files import load_timeline_file
 from pyhudi.storage.objects.upkeep_record import load_upkeep_record
@@ -51,14 +60,13 @@ from pyhudi.table.file_group import FileSlice
 from pyhudi.table.file_slices import file_slices, is_replaced, latest_slice
 from pyhudi.table.state import TableState
 from pyhudi.timeline.completion import visible_now
-from pyhudi.timeline.instant_time import clock_time, utc_moment
+from pyhudi.timeline.instant_time import clock_time
 from pyhudi.timeline.timeline import WRITE_ACTIONS, Timeline
-from pyhudi.wording import public_methods, storable
+from pyhudi.wording import public_methods
 from pyhudi.world import World, real_world
 
 #: Table services that a process executes after they were planned.
 _PLANS = frozenset({Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN})
-_WRITER_COLUMNS = ("job", "user", "host")
 _TIMELINE = pa.schema(
     [
         ("requested", pa.string()),
@@ -77,98 +85,6 @@ _SLICES = pa.schema(
         ("log_files", pa.list_(pa.string())),
         ("bytes", pa.int64()),
         ("latest", pa.bool_()),
-    ]
-)
-_WRITERS = pa.schema(
-    [
-        ("instant", pa.string()),
-        ("completed", pa.string()),
-        ("action", pa.string()),
-        ("operation", pa.string()),
-        *WRITER,
-        ("rows", pa.int64()),
-        ("bytes", pa.int64()),
-        ("last_sign", pa.timestamp("ms", "UTC")),
-    ]
-)
-_HISTORY = pa.schema(
-    [
-        ("completed", pa.timestamp("ms", "UTC")),
-        ("operation", pa.string()),
-        ("rows", pa.int64()),
-        ("deletes", pa.int64()),
-        ("files", pa.int64()),
-        ("bytes", pa.int64()),
-        ("seconds", pa.float64()),
-        ("job", pa.string()),
-        ("user", pa.string()),
-        ("host", pa.string()),
-        ("requested", pa.string()),
-    ]
-)
-_SCHEMA_HISTORY = pa.schema(
-    [
-        ("completed", pa.timestamp("ms", "UTC")),
-        ("instant", pa.string()),
-        ("operation", pa.string()),
-        (
-            "change",
-            pa.list_(pa.struct([(n, pa.string()) for n in ("path", "kind", "before", "after")])),
-        ),
-        ("job", pa.string()),
-        ("host", pa.string()),
-        ("user", pa.string()),
-        ("schema", pa.string()),
-    ]
-)
-_CONFLICTS = pa.schema(
-    [
-        ("instant", pa.string()),
-        ("job", pa.string()),
-        ("host", pa.string()),
-        ("user", pa.string()),
-        ("lost_to", pa.string()),
-        ("their_job", pa.string()),
-        ("their_host", pa.string()),
-        ("their_user", pa.string()),
-        ("rule", pa.string()),
-        ("retry", pa.string()),
-        ("partition", pa.string()),
-        ("file_group", pa.string()),
-        ("bucket", pa.int64()),
-        ("keys", pa.list_(pa.string())),
-        ("rows", pa.int64()),
-        ("bytes", pa.int64()),
-        ("seconds", pa.float64()),
-        ("found", pa.string()),
-        ("strategy", pa.string()),
-        ("found_after_ms", pa.int64()),
-    ]
-)
-
-_CONSUMERS = pa.schema(
-    [
-        ("name", pa.string()),
-        ("since", pa.string()),
-        ("silent_hours", pa.float64()),
-        ("expires_after_hours", pa.int64()),
-        ("holds", pa.bool_()),
-    ]
-)
-
-
-_UPKEEP = pa.schema(
-    [
-        ("service", pa.string()),
-        ("policy", pa.string()),
-        ("due", pa.bool_()),
-        ("last_run", pa.timestamp("ms", "UTC")),
-        ("did", pa.string()),
-        ("error", pa.string()),
-        ("next_try", pa.timestamp("ms", "UTC")),
-        ("job", pa.string()),
-        ("host", pa.string()),
-        ("user", pa.string()),
     ]
 )
 
@@ -285,13 +201,13 @@ class Inspection:
         return pending[::-1]
 
     def _writers(self, instants: Sequence[Instant]) -> pa.Table:
-        return _table(_WRITERS, map(self._known_row, instants))
+        return _table(WRITERS, map(self._known_row, instants))
 
     def history(self, *, limit: int = 100) -> pa.Table:
         """Return the writes and compactions of the table, the latest first: see `Table.history`."""
         count, zone = checked_limit(limit), self._loader.config.zone
         chosen = [*reversed(self._state().timeline.writes)][:count]
-        return _table(_HISTORY, (_history_row(i, self._metadata_of(i), zone) for i in chosen))
+        return _table(HISTORY, (history_row(i, self._metadata_of(i), zone) for i in chosen))
 
     def schema_history(self) -> pa.Table:
         """Return the writes that changed the table's columns, the oldest first.
@@ -303,7 +219,7 @@ class Inspection:
         """
         timeline, zone = self._state().timeline, self._loader.config.zone
         found = schema_changes(self._loader, timeline)
-        return _table(_SCHEMA_HISTORY, (_schema_row(change, zone) for change in found))
+        return _table(SCHEMA_HISTORY, (schema_row(change, zone) for change in found))
 
     def _known_row(self, instant: Instant) -> dict[str, Any]:
         return self._plan_row(instant) if instant.action in _PLANS else self._writer_row(instant)
@@ -315,7 +231,7 @@ class Inspection:
         return {
             "instant": instant.requested,
             "action": instant.action.value,
-            **_identity_row({WRITER_KEY: owner}),
+            **identity_row({WRITER_KEY: owner}),
             "last_sign": None if sign is None else sign.modified_ms,
         }
 
@@ -329,7 +245,7 @@ class Inspection:
             "completed": instant.completed,
             "action": instant.action.value,
             "operation": metadata.operation,
-            **_identity_row(metadata.extra_metadata),
+            **identity_row(metadata.extra_metadata),
             "rows": sum(stat.rows_written for stat in stats) if is_done else None,
             "bytes": sum(stat.total_write_bytes or 0 for stat in stats) if is_done else None,
             "last_sign": None if sign is None else sign.modified_ms,
@@ -349,7 +265,7 @@ class Inspection:
     def conflicts(self, *, limit: int = 100) -> pa.Table:
         """Return each write that met a conflict, and the one it lost to, the latest first."""
         found = load_conflicts(self._loader.storage, checked_limit(limit))
-        return _table(_CONFLICTS, map(_conflict_row, found))
+        return _table(CONFLICTS, map(conflict_row, found))
 
     def markers(self) -> pa.Table:
         """Return each file that a pending write or plan has announced by a marker.
@@ -376,7 +292,7 @@ class Inspection:
         """
         now_ms = self._world.now_ms()
         found = load_consumers(self._loader.storage)
-        return _table(_CONSUMERS, (_consumer_row(each, now_ms) for each in found))
+        return _table(CONSUMERS, (consumer_row(each, now_ms) for each in found))
 
     def upkeep(self) -> pa.Table:
         """Return each service, its recorded policy, whether it is due, and what its last run did.
@@ -395,13 +311,13 @@ class Inspection:
         facts = DueFacts(state.timeline, is_mor, now, largest_bucket=self._largest(state))
         due = frozenset() if policy is None else due_services(policy, facts)
         return _table(
-            _UPKEEP,
+            UPKEEP,
             (
                 {
                     "service": name,
-                    "policy": unknown.get(name) or _policy_text(policy, name),
+                    "policy": unknown.get(name) or policy_text(policy, name),
                     "due": name in due,
-                    **_run_row(last.services.get(name)),
+                    **run_row(last.services.get(name)),
                 }
                 for name in (*SERVICES, *(name for name in unknown if name not in SERVICES))
             ),
@@ -457,113 +373,6 @@ class Inspection:
         name = instant.in_state(State.REQUESTED).file_name
         path = f"{self._loader.timeline_folder}/{name}"
         return load_plan_file(self._loader.storage, instant.action, path)
-
-
-def _history_row(instant: Instant, metadata: CommitMetadata, zone: tzinfo | None) -> dict[str, Any]:
-    began = utc_moment(instant.requested, zone)
-    ended = None if instant.completed is None else utc_moment(instant.completed, zone)
-    stats = metadata.stats
-    return {
-        "completed": ended,
-        "operation": metadata.operation,
-        **(_written(stats) if metadata != CommitMetadata() else {}),  # else it cannot be read
-        "seconds": (ended - began).total_seconds() if began and ended else None,
-        **{name: _identity_row(metadata.extra_metadata).get(name) for name in _WRITER_COLUMNS},
-        "requested": instant.requested,
-    }
-
-
-def _schema_row(change: SchemaChange, zone: tzinfo | None) -> dict[str, Any]:
-    write, found = change.write, change.changes
-    identity = {} if write.writer == WriterIdentity() else asdict(write.writer)
-    return {
-        "completed": utc_moment(write.completed, zone),
-        "instant": write.requested,
-        "operation": write.operation,
-        "change": None if found is None else [asdict(each) for each in found],
-        **{name: identity.get(name) for name in _WRITER_COLUMNS},
-        "schema": write.avro_json,
-    }
-
-
-def _written(stats: Sequence[WriteStat]) -> dict[str, int]:
-    return {
-        "rows": sum(stat.rows_written for stat in stats),
-        "deletes": sum(stat.num_deletes or 0 for stat in stats),
-        "files": len(stats),
-        "bytes": sum(stat.total_write_bytes or 0 for stat in stats),
-    }
-
-
-def _consumer_row(found: FoundConsumer, now_ms: int) -> dict[str, Any]:
-    return {
-        "name": found.consumer.name,
-        "since": found.consumer.since,
-        "silent_hours": found.silent_ms(now_ms) / 3_600_000,
-        "expires_after_hours": found.consumer.expires_after_hours,
-        "holds": found.holds_at(now_ms),
-    }
-
-
-def _policy_text(policy: Upkeep | None, name: str) -> str | None:
-    found = None if policy is None else getattr(policy, name)
-    return None if found is None else policy_words(found)
-
-
-def _run_row(run: ServiceRun | None) -> dict[str, Any]:
-    if run is None:
-        return {}
-    return {
-        "last_run": run.ran_ms,
-        "did": storable(run.did) or None,
-        "error": storable(run.error) or None,
-        "next_try": run.rests_until_ms or None,
-        **{n: _identity_row({WRITER_KEY: run.writer}).get(n) for n in _WRITER_COLUMNS},
-    }
-
-
-def _identity_row(extra: Mapping[str, str] | None) -> dict[str, Any]:
-    writer = parse_writer(extra)
-    if writer == WriterIdentity():
-        return {}
-    return asdict(writer)
-
-
-def _conflict_row(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a conflict's facts. A value of an unexpected type counts as missing."""
-    ours, theirs, lost = (_part(facts, name) for name in ("ours", "theirs", "lost"))
-    keys = facts.get("keys")
-    return {
-        **{name: _text(ours, name) for name in ("instant", "job", "host", "user")},
-        "lost_to": _text(theirs, "instant"),
-        **{f"their_{name}": _text(theirs, name) for name in ("job", "host", "user")},
-        **{name: _text(facts, name) for name in ("rule", "retry", "partition", "file_group")},
-        "bucket": _whole(facts, "bucket"),
-        "keys": [storable(str(key)) for key in keys] if isinstance(keys, list) else None,
-        "rows": _whole(lost, "rows"),
-        "bytes": _whole(lost, "bytes"),
-        "seconds": float(lost["seconds"]) if isinstance(lost.get("seconds"), float) else None,
-        "found": _text(facts, "found"),
-        "strategy": _text(facts, "strategy"),
-        "found_after_ms": _whole(facts, "found_after_ms"),
-    }
-
-
-def _part(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = facts.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-def _text(facts: Mapping[str, Any], name: str) -> str | None:
-    found = facts.get(name)
-    return storable(found) if isinstance(found, str) else None
-
-
-def _whole(facts: Mapping[str, Any], name: str) -> int | None:
-    found = facts.get(name)
-    if not isinstance(found, int) or isinstance(found, bool):
-        return None
-    return found if -(2**63) <= found < 2**63 else None
 
 
 def _slice_row(slice_: FileSlice, *, latest: bool) -> dict[str, Any]:
