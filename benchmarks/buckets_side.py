@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from buckets_turns import Equally, burn_beside, split_beside, upsert_beside
 from measure import peak_memory_mb
 from services_side import (
     compacted,
@@ -21,7 +22,6 @@ from services_side import (
     newest,
     read_rows,
     sleep_until,
-    take_turns,
     upsert_between,
 )
 from side import (
@@ -50,6 +50,7 @@ def create(
     *,
     is_partitioned: bool = True,
     is_kept_up: bool = True,
+    lock: str = "none",
 ) -> Row:
     """A table with base files and as many logs in each slice as there are upserts; its bytes."""
     buckets: Any = pyhudi.SimpleBuckets(count)
@@ -63,6 +64,7 @@ def create(
         partition_by=PARTITION if is_partitioned else (),
         ordering=ORDERING,
         buckets=buckets,
+        lock=lock,
         **({} if is_kept_up else {"upkeep": False}),
     )
     created.append(rows)
@@ -133,17 +135,6 @@ def resize_beside(table: str, children: int, begin: float) -> Row:
     return {"begin": started, "end": time.monotonic(), "what": what}
 
 
-class Equally:
-    """Cuts a bucket into so many equal parts, whatever its size is by then."""
-
-    def __init__(self, parts: int) -> None:
-        self._parts = parts
-
-    def points(self, bucket: pyhudi.SplitBucket) -> list[int]:
-        parts, width = min(self._parts, bucket.parts), bucket.high - bucket.low
-        return [bucket.low + width * n // parts for n in range(1, parts)]
-
-
 def closed_spans(table: str) -> Row:
     """From when to when resizes were closed, by the machine's monotonic clock."""
     wall, spans, closed = time.time() - time.monotonic(), [], {}
@@ -209,7 +200,9 @@ def main(engine: str) -> None:
         "closed spans": closed_spans,
         "rewrite": rewrite,
         "upsert between": upsert_between,
-        "take turns": take_turns,
+        "upsert beside": upsert_beside,
+        "split beside": split_beside,
+        "burn beside": burn_beside,
         "newest": newest,
     }
     serve(sink, commands if engine == "local" else {**commands, **spark_commands()})

@@ -16,7 +16,6 @@ After each turn all rows are read: none is lost, and those that were written are
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shutil
 import statistics
@@ -59,8 +58,6 @@ class Tally:
 
     rates: list[float] = field(default_factory=list)
     cores: list[float] = field(default_factory=list)
-    slowest_s: float = 0.0  # of the upserts that ran in part of such a span
-    cancelled: int = 0
 
     @property
     def rate(self) -> float:
@@ -78,34 +75,26 @@ class Beside:
     rows: int  # of the table
     upsert_rows: int
     seconds: float
-    work: str = COMPACTION
     whole: dict[str, Tally] = field(default_factory=dict)
     ratios: list[float] = field(default_factory=list)  # of each turn
 
-    @property
-    def order(self) -> tuple[str, ...]:
-        return tuple(self.work if what == COMPACTION else what for what in ORDER)
-
-    def turn(self) -> list[list[float]]:
-        """Return the moments between the upserts of each writer."""
+    def turn(self) -> None:
         copy = self.table.with_name("copy")
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(self.table, copy)
         os.sync()
         begin = time.monotonic() + LEAD_S
         asked = {"table": str(copy), "begin": begin, "end": begin + self.seconds}
-        with ThreadPoolExecutor(1 + len(self.writers)) as pool:
-            beside = pool.submit(self.other.ask, "take turns", order=self.order, **asked)
+        with ThreadPoolExecutor(1 + WRITERS) as pool:
+            beside = pool.submit(self.other.ask, "take turns", order=ORDER, **asked)
             numbered = enumerate(zip(self.writers, self.sources, strict=True), start=1)
             writers = [
                 pool.submit(writer.ask, "upsert", source=source, ts=number * 10**6, **asked)
                 for number, (writer, source) in numbered
             ]
             wrote, spans = [answer.result() for answer in writers], beside.result()["spans"]
-        moments = [one["moments"] for one in wrote]
-        self._count(moments, spans)
+        self._count([one["moments"] for one in wrote], spans)
         self._check(str(copy), [one["ts"] for one in wrote])
-        return moments
 
     def _count(self, moments: list[list[float]], spans: list[dict[str, Any]]) -> None:
         """Take the spans during which all writers wrote."""
@@ -120,42 +109,28 @@ class Beside:
                     tally = tallies.setdefault(span["what"], Tally())
                     tally.rates.append(rate)
                     tally.cores.append(span["cores"])
-                    tally.cancelled += not span["is_done"]
-                    tally.slowest_s = max(tally.slowest_s, _slowest(moments, between))
                 progress(f"{self.upsert_rows:,} rows, {span['what']}: {rate:.2f} upserts/s")
-        assert turn.keys() == set(self.order), "too short for one span of each kind"
-        self.ratios.append(turn[self.work].rate / turn[BURNER].rate)
+        assert turn.keys() == set(ORDER), "too short for one span of each kind"
+        self.ratios.append(turn[COMPACTION].rate / turn[BURNER].rate)
 
     def _check(self, table: str, last: list[int]) -> None:
         """Nothing is lost, and each writer's rows are as it wrote them last."""
         found = self.other.ask("newest", table=table, last=last)
-        rows = {
-            "rows": self.rows,
-            "keys": self.rows,
-            "last": [self.upsert_rows] * len(self.writers),
-        }
+        rows = {"rows": self.rows, "keys": self.rows, "last": [self.upsert_rows] * WRITERS}
         assert found == rows, f"{found}, expected {rows}"
 
     def report(self) -> bool:
-        cells = [f"{what} {self.whole[what].rate:.2f}" for what in (ALONE, self.work, BURNER)]
+        cells = [f"{what} {self.whole[what].rate:.2f}" for what in (ALONE, COMPACTION, BURNER)]
         print(f"    upserts of {self.upsert_rows:,} rows a second: {', '.join(cells)}")
-        work, burner = self.whole[self.work], self.whole[BURNER]
-        name = self.work.removeprefix("beside ")
+        compaction, burner = self.whole[COMPACTION], self.whole[BURNER]
         print(
-            f"      {len(work.cores)} times {name}, which took "
-            f"{statistics.mean(work.cores):.2f} cores; the burner "
+            f"      {len(compaction.cores)} compactions, which took "
+            f"{statistics.mean(compaction.cores):.2f} cores; the burner "
             f"{statistics.mean(burner.cores):.2f}; the ratio of each turn: "
             f"{', '.join(f'{ratio:.2f}' for ratio in self.ratios)}"
         )
-        what = f"writers of {self.upsert_rows:,} rows, {self.work} to their share of CPU"
-        return at_least(what, work.rate / burner.rate, GOAL)
-
-
-def _slowest(moments: list[list[float]], between: tuple[float, float]) -> float:
-    """The longest upsert that ran in part of a span."""
-    begin, end = between
-    spans = (pair for each in moments for pair in itertools.pairwise(each))
-    return max((b - a for a, b in spans if a < end and b > begin), default=0.0)
+        what = f"writers of {self.upsert_rows:,} rows, beside compaction to their share of CPU"
+        return at_least(what, compaction.rate / burner.rate, GOAL)
 
 
 def build(side: Side, folder: Path, size: Size) -> tuple[Path, dict[int, list[str]]]:

@@ -37,7 +37,6 @@ from pyhudi.services.compaction.result import Compacted
 FUEL = bytes(100_000)
 #: What happens beside writers; they are alone otherwise.
 ALONE, COMPACTION, BURNER = "alone", "beside compaction", "beside a burner"
-RESIZE = "beside a resize"
 
 
 def hello(**versions: str) -> Row:
@@ -97,30 +96,6 @@ def compact_once(table: str, spark: SparkSession | None = None) -> Row:
 # -- side by side
 
 
-def compact_logs(table: str) -> bool:
-    assert compacted(table).results, "there was nothing to compact"
-    return True
-
-
-def resize_there_and_back(table: str) -> bool:
-    """Split every bucket in two, or merge what was split; False if it was cancelled, because
-    writers were faster."""
-    opened = pyhudi.open_table(table)
-    sizes = opened.inspect.buckets(rows=False)
-    count, most = sizes.num_rows, max(sizes["bytes"].to_pylist())
-    is_split = count <= len(set(sizes["partition"].to_pylist())) * 2
-    if is_split:
-        limits = {"target_bytes": max(4096, most // 2 + 1), "split_above": 1, "merge_below": 0}
-    else:
-        limits = {"target_bytes": 2 * most + 4096, "merge_below": 1}
-    policy = pyhudi.ResizePolicy(rest_seconds=0, **limits)
-    try:
-        assert opened.services.resize(policy).results, "there was nothing to resize"
-    except pyhudi.ConflictError:
-        return False
-    return True
-
-
 def sleep_until(moment: float) -> None:
     time.sleep(max(0.0, moment - time.monotonic()))
 
@@ -146,29 +121,26 @@ def upsert_between(table: str, source: str, ts: int, begin: float, end: float) -
 
 
 def take_turns(table: str, order: list[str], begin: float, end: float) -> Row:
-    """What `order` says, over and over. Whatever is no table service takes as long as the last one
+    """What `order` says, over and over. Whatever is no compaction takes as long as the last one
     did, and the burner as much CPU; the spans say what, from when to when, and on how many cores.
     """
-    works = {COMPACTION: compact_logs, RESIZE: resize_there_and_back}
     sleep_until(begin)
     spans, lasts_s, cores = [], 0.0, 0.0
     for what in itertools.cycle(order):
         started, cpu = time.monotonic(), time.process_time()
         if started >= end:
             return {"spans": spans}
-        is_done = True
-        if what in works:
-            is_done = works[what](table)
+        if what == COMPACTION:
+            assert compacted(table).results, "there was nothing to compact"
         elif what == BURNER:
             burn(cores, started, started + lasts_s)
         else:
             sleep_until(started + lasts_s)
         ended = time.monotonic()
         taken = (time.process_time() - cpu) / (ended - started)
-        if what in works:
+        if what == COMPACTION:
             lasts_s, cores = ended - started, taken
-        span = {"what": what, "begin": started, "end": ended, "cores": taken, "is_done": is_done}
-        spans.append(span)
+        spans.append({"what": what, "begin": started, "end": ended, "cores": taken})
     raise AssertionError("the order is empty")
 
 

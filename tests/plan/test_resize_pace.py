@@ -67,7 +67,11 @@ def test_what_may_be_left_is_bounded_however_fast_the_process_is() -> None:
 
 def test_a_resize_is_not_closed_before_three_refusals_nor_cancelled_before_33() -> None:
     assert [n for n in range(5) if refused(n).may_close(())] == [3, 4]
-    assert [n for n in range(40) if refused(n).must_cancel] == list(range(33, 40))
+    assert [n for n in range(40) if refused(n).must_cancel(1)] == list(range(33, 40))
+
+
+def test_a_resize_that_can_be_divided_is_cancelled_after_nine_refusals() -> None:
+    assert [n for n in range(40) if refused(n).must_cancel(2)] == list(range(9, 40))
 
 
 def test_the_files_of_one_write_are_never_too_many_but_may_take_too_long() -> None:
@@ -102,7 +106,7 @@ def test_whatever_completes_meanwhile_the_rounds_end(
     left = owed(at_first, files)
     pace = Pace.of(left)
     for number in range(1_000):
-        if not left or pace.may_close(left) or pace.must_cancel:
+        if not left or pace.may_close(left) or pace.must_cancel(1):
             break
         copied = pace.next_round(left)
         more = arriving[number] if number < len(arriving) else each
@@ -132,7 +136,7 @@ def test_writers_that_are_faster_by_a_half_hold_up_no_writer_for_more_than_that(
 ) -> None:
     """It is closed if it is early enough, and cancelled otherwise."""
     left, pace, due = owed(10, 58), Pace.of(owed(10, 58)), 0.0
-    while not (may_close := pace.may_close(left)) and not pace.must_cancel:
+    while not (may_close := pace.may_close(left)) and not pace.must_cancel(1):
         copied = pace.next_round(left)
         due += 1.5 * len(copied)
         left, due = [*left[len(copied) :], *owed(int(due), 58)], due % 1

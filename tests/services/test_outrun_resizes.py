@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pyarrow as pa
 import pytest
 
 from faulty_storage import FaultyStorage
 from pyhudi.plan.resizing import copies, pace
 from pyhudi.plan.resizing.pace import OutrunError
+from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.services.resizing.run import resize
 from resize_tables import ResizeTable
 
@@ -115,3 +117,59 @@ def test_what_had_piled_up_is_caught_up_with_without_a_close() -> None:
     result = table.resizes(storage=storage).execute(requested)
     assert result is not None
     assert (storage.copied, storage.closed_after) == (16, None)
+
+
+class OutrunWhile(FaultyStorage):
+    """Storage on which a write completes beside each base file, and two with each one that is
+    copied into so many partitions or more. Each copy takes its time."""
+
+    def __init__(self, table: ResizeTable, partitions: int) -> None:
+        super().__init__(table.storage)
+        self._table, self._partitions = table, partitions
+        self._met: set[tuple[str, str]] = set()
+        self._copied: dict[str, set[str]] = {}  # by resize
+        self.stamp = 10
+
+    def create_from(self, path: str, chunks: Iterable[bytes]) -> int | None:
+        made = super().create_from(path, chunks)
+        day, _, name = path.rpartition("/")
+        resize, is_log, version = name.partition("_")[2].partition(".log.")
+        if path.endswith(".parquet"):
+            self._write()
+        elif is_log and version.endswith("_0-0-0") and len(version) > len("1_0-0-0"):
+            self._copied.setdefault(resize, set()).add(day)
+            self._table.clock.ms += 600
+            if len(self._copied[resize]) >= self._partitions and (resize, version) not in self._met:
+                self._met.add((resize, version))
+                self._write()
+                self._write()
+        return made
+
+    def _write(self) -> None:
+        self.stamp += 1
+        rows = [self._table.made(KEYS, self.stamp, day) for day in DAYS]
+        self._table.table("w").upsert(pa.concat_tables(rows))
+
+
+DAYS = ("d", "e", "f")
+KEYS = [f"key {n}" for n in range(200)]
+
+
+@pytest.mark.filterwarnings("ignore:target_bytes")
+@pytest.mark.parametrize(("partitions", "plans"), [(4, [3]), (3, [1, 1, 1]), (1, [])])
+def test_what_writers_outrun_is_resized_in_smaller_plans_if_they_keep_up(
+    partitions: int, plans: list[int]
+) -> None:
+    table = ResizeTable()
+    for day in DAYS:
+        table.put(KEYS, 1, day)
+    storage = OutrunWhile(table, partitions)
+    policy = ResizePolicy(target_bytes=4096, split_above=1, merge_below=0)
+
+    done = resize(table.session("e", storage), policy)
+    assert [result.inputs for result in done.results] == plans
+    assert [type(error) for error in done.errors] == ([] if plans else [OutrunError])
+    assert len(done.preview.changes) == len(DAYS), "of the first plan"
+    assert not done.pending
+    found = table.table("r").read(columns=["id", "v"]).to_arrow()
+    assert found.num_rows == len(DAYS) * len(KEYS)

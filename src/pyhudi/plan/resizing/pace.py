@@ -9,7 +9,8 @@ at what is owed by then.
     closing       after three refusals, if what is owed takes the process no more than two seconds
                   at the speed of its own last rounds. Never with more than 256 MiB or 4,096 files;
                   the files of the oldest write alone are never too many
-    cancelling    after 33 refusals
+    cancelling    after 33 refusals; after nine if the plan has several splits or merges, because
+                  they can be planned again in smaller plans
 
 A process that has copied nothing yet counts on 8 MiB, or 128 files, in a second. Files count beside
 bytes because copies of small writes cost a file in each child. Short rounds keep the end near:
@@ -21,8 +22,11 @@ that is owed at once: that is within the limits, and only becomes less.
 
 The speed is measured beside the writers. Those that meet a closed resize write nothing, and help
 after a while, so the rest takes no longer. To close beyond the limits would make writers wait for
-as long as it takes. A resize that is cancelled costs its own work and no row, and
-the next plan may find a quieter time.
+as long as it takes. A resize that is cancelled costs its own work and no row. In half as many
+buckets its base files are made in half of the time, in which half as many writes complete, and of
+each it copies half as many files. So a smaller plan can keep up where a larger one cannot, and what
+is outrun is planned again in smaller plans, down to one split or merge
+(`services.resizing.run`).
 """
 
 from __future__ import annotations
@@ -39,6 +43,8 @@ from pyhudi.wording import readable
 REFUSALS_MAX: Final = 3
 #: Refusals after which one that may not be closed is cancelled.
 CANCEL_REFUSALS: Final = 33
+#: The same for a plan that can be divided.
+DIVIDE_REFUSALS: Final = 9
 #: How long a process that closes a resize may need for what is left, beside writers.
 CLOSE_MS: Final = 2_000
 #: What may be left at most, however fast the process is. It is a rule of the protocol.
@@ -57,6 +63,10 @@ _EARLIER: Final = 0.5
 
 class OutrunError(ConflictError):
     """Writers complete faster than a resize copies what they completed."""
+
+    def __init__(self, what: str, *, why: str, next_step: str, requested: str) -> None:
+        super().__init__(what, why=why, next_step=next_step)
+        self.requested = requested
 
 
 def load_of(owed: Sequence[OwedCopy]) -> float:
@@ -128,10 +138,9 @@ class Pace:
         files_max = max(CLOSE_FILES, owed[0].files if owed else 0)
         return size <= CLOSE_BYTES and files <= files_max
 
-    @property
-    def must_cancel(self) -> bool:
-        """True if a resize that still may not be closed has to be cancelled."""
-        return self.refusals >= CANCEL_REFUSALS
+    def must_cancel(self, changes: int) -> bool:
+        """True if a resize of so many splits and merges, which may not be closed, is cancelled."""
+        return self.refusals >= (CANCEL_REFUSALS if changes == 1 else DIVIDE_REFUSALS)
 
 
 def outrun_error(requested: str, pace: Pace, owed: Sequence[OwedCopy]) -> OutrunError:
@@ -144,4 +153,5 @@ def outrun_error(requested: str, pace: Pace, owed: Sequence[OwedCopy]) -> Outrun
         f" Writers would have to wait for that, and wait for no more than {CLOSE_MS / 1000:g} s",
         next_step="No row is lost, and the next resize makes a new plan. Run it while fewer writes"
         " complete, or let it make fewer buckets at once",
+        requested=requested,
     )

@@ -126,9 +126,21 @@ class ResizePolicy:
 
     def within(self, input_bytes_max: int) -> Self:
         """Return the policy of a process that reads no more than this for one plan."""
-        known = {each.name: getattr(self, each.name) for each in fields(self)}
         bounds = (n for n in (self.input_bytes_max, input_bytes_max) if n is not None)
-        return self.recorded({**known, "input_bytes_max": min(bounds)})
+        return self._with(input_bytes_max=min(bounds))
+
+    def half_of(self, partitions: int, buckets: int) -> Self:
+        """Return the policy of plans half as large as one of so many partitions and buckets.
+
+        A partition rests after a resize, so its buckets stay together as long as they can.
+        """
+        if partitions > 1:
+            return self._with(partitions_max=partitions // 2)
+        return self._with(buckets_max=max(1, buckets // 2))
+
+    def _with(self, **changed: int) -> Self:
+        known = {each.name: getattr(self, each.name) for each in fields(self)}
+        return self.recorded({**known, **changed})
 
     @property
     def split_bytes(self) -> float:

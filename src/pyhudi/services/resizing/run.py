@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from pyhudi.format.table.bucket_migration import ring_settings
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.plan.resizing.changes import ResizePreview
 from pyhudi.plan.resizing.choose import RingLimits
+from pyhudi.plan.resizing.pace import OutrunError
 from pyhudi.plan.resizing.policy import ResizePolicy
 from pyhudi.read.lost_files import CommitRecords
 from pyhudi.read.plan import Reader
@@ -20,7 +22,7 @@ from pyhudi.services.compaction.merge_slice import CompactionSpec
 from pyhudi.services.planned_work import LocalWork, base_file_spec, execute_pending
 from pyhudi.services.resizing.child_bases import Rewrite, write_children
 from pyhudi.services.resizing.execute import Merge, Resizes
-from pyhudi.services.resizing.result import Resized, ResizeResult
+from pyhudi.services.resizing.result import Resized
 from pyhudi.services.resizing.schedule import ResizePlanning, RingFacts
 from pyhudi.session.session import TableSession
 from pyhudi.timeline.instant_time import clock_time
@@ -103,7 +105,8 @@ def resize(
 
     Plans of other processes are left to them if they read more than `input_bytes_max`. A resize
     that cannot be executed is cancelled if no attempt can succeed, and stays
-    otherwise. It does not keep others from being executed. Its error is in the result.
+    otherwise. It does not keep others from being executed. Its error is in the result. If writers
+    outrun the plan, it is made again in smaller plans, one after the other.
     """
     policy = policy or ResizePolicy()
     planning, service = resize_planning(session), resizes(session, merge)
@@ -114,21 +117,71 @@ def resize(
         return Resized(preview, pending=_pending(service), errors=damaged)
     with session.exclusive:
         session.recover()
-    errors: list[HudiError] = []
-    preview, planned = NOTHING, None
+    done = _planned(session, planning, policy)
+    done = replace(done, errors=(*done.errors, *planning.damaged))
+    if plan_only:
+        return replace(done, pending=_pending(service), errors=(*done.errors, *service.damaged()))
+    done = _executed(service, policy, done)
+    if _outrun(done) is None:
+        return done
+    return _in_smaller_plans(session, planning, service, policy, done)
+
+
+def _planned(session: TableSession, planning: ResizePlanning, policy: ResizePolicy) -> Resized:
+    """Make a plan."""
     try:
         with session.exclusive:
             preview, planned = planning.schedule(policy)
     except HudiError as error:
-        errors.append(error)
-    errors += planning.damaged
-    bound = policy.input_bytes_max
-    results: list[ResizeResult] = []
-    if plan_only:
-        errors += service.damaged()
-    else:
-        results += execute_pending(service, planned, bound, errors)
-    return Resized(preview, planned, _pending(service), tuple(results), tuple(errors))
+        return Resized(NOTHING, errors=(error,))
+    return Resized(preview, planned)
+
+
+def _executed(service: Resizes, policy: ResizePolicy, done: Resized) -> Resized:
+    """Execute the plan that was made, and all others that are pending."""
+    errors = [*done.errors]
+    results = tuple(execute_pending(service, done.planned, policy.input_bytes_max, errors))
+    return replace(done, pending=_pending(service), results=results, errors=tuple(errors))
+
+
+def _in_smaller_plans(
+    session: TableSession,
+    planning: ResizePlanning,
+    service: Resizes,
+    policy: ResizePolicy,
+    outrun: Resized,
+) -> Resized:
+    """Do what a plan was to do that writers have outrun, in plans of at most half of its size.
+
+    Return what all plans have done, with the preview of the first. A plan is halved again if it is
+    outrun, too. One of a single split or merge that is outrun ends it.
+    """
+    last, left = outrun, _buckets(outrun)
+    results, errors = [*outrun.results], [*outrun.errors]
+    while left > 0 and last.planned is not None:
+        if (error := _outrun(last)) is not None:
+            if len(last.preview.changes) == 1:
+                break
+            errors.remove(error)
+            partitions = {change.partition for change in last.preview.changes}
+            policy = policy.half_of(len(partitions), _buckets(last))
+        last = _executed(service, policy, _planned(session, planning, policy))
+        results += last.results
+        errors += last.errors
+        left -= 0 if _outrun(last) else _buckets(last)
+    planned = last.planned or outrun.planned
+    return Resized(outrun.preview, planned, last.pending, tuple(results), tuple(errors))
+
+
+def _outrun(done: Resized) -> OutrunError | None:
+    """Return the error of the plan that a call made, if writers have outrun it."""
+    errors = (error for error in done.errors if isinstance(error, OutrunError))
+    return next((error for error in errors if error.requested == done.planned), None)
+
+
+def _buckets(done: Resized) -> int:
+    """Return how many buckets a plan replaces."""
+    return sum(len(change.nodes) for change in done.preview.changes)
 
 
 def _pending(service: Resizes) -> tuple[str, ...]:

@@ -127,7 +127,7 @@ class ResizeEnd:
         if self._work.requested in self._log.live.closed:
             return True
         if not pace.may_close(owed):
-            if pace.must_cancel:
+            if pace.must_cancel(len(self._work.plan.groups)):
                 raise outrun_error(self._work.requested, pace, owed)
             return False
         stats = (*self._bases, *self._copies.stats)
