@@ -92,9 +92,9 @@ walk: .venv/.ready ## Count what a write and a read pass through; ARGS=--calls n
 java: ## Find a Java for Spark, or install one
 	@home=$$(scripts/find_java.sh) && echo "Java: $$home"
 
-# Three benchmarks meet Hudi itself; without ARGS they are among those that run.
+# Four benchmarks meet Hudi itself; without ARGS they are among those that run.
 .PHONY: bench
-bench: .venv/.ready $(if $(ARGS),$(if $(filter writes many_writers services,$(ARGS)),.venv-judge/.ready),.venv-judge/.ready)
+bench: .venv/.ready $(if $(ARGS),$(if $(filter buckets writes many_writers services,$(ARGS)),.venv-judge/.ready),.venv-judge/.ready)
 bench: ## Run the benchmarks; ARGS="writes --rows 200000" takes one of them, and smaller
 	@scripts/with_spark.sh .venv 99 python benchmarks/run.py $(ARGS)
 

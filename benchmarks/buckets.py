@@ -1,8 +1,8 @@
 """Consistent buckets (RFC-42): what they cost, and what a resize costs and is worth.
 
 Parts, each in a file of its own that says what is measured and how: `buckets_owners.py`,
-`buckets_upserts.py`, `buckets_resize.py`, `buckets_beside.py`, `buckets_held.py` and
-`buckets_growth.py`.
+`buckets_upserts.py`, `buckets_bloom.py`, `buckets_resize.py`, `buckets_beside.py`,
+`buckets_ways.py`, `buckets_held.py` and `buckets_growth.py`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,22 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import buckets_beside
+import buckets_bloom
 import buckets_growth
 import buckets_held
 import buckets_owners
 import buckets_resize
 import buckets_upserts
+import buckets_ways
 
 MIB = 64
 PARTS: dict[str, Callable[..., bool]] = {
     "owners": buckets_owners.main,
     "upserts": buckets_upserts.main,
+    "bloom": buckets_bloom.main,
     "resize": buckets_resize.main,
     "beside": buckets_beside.main,
+    "ways": buckets_ways.main,
     "held": buckets_held.main,
     "growth": buckets_growth.main,
 }

@@ -50,7 +50,7 @@ class Size:
     turns: int
 
 
-FULL, QUICK = Size(400_000, 2_000, 4), Size(40_000, 500, 1)
+FULL, QUICK = Size(400_000, 2_000, 3), Size(40_000, 500, 1)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Beside:
             did = turn.did
             failed = f"; FAILED: {did['failed'][0]}" if did["failed"] else ""
             print(
-                f"      {turn.seconds:.1f} s: {did['inputs']} buckets split, {did['plans']} plans,"
+                f"      {turn.seconds:.1f} s: {did['inputs']} buckets split, plans: {did['plans']},"
                 f" {did['copies']:,} copies; held a commit for {turn.held_s:.2f} s{failed}"
             )
         slowest = [f"{self.slowest_s(kind):.2f} s {kind}" for kind in (RESIZE, BURNER)]
@@ -170,7 +170,12 @@ class Beside:
 
 
 def beside(
-    stack: contextlib.ExitStack, folder: Path, size: Size, *, writes: str = "copied", lock: str = ""
+    stack: contextlib.ExitStack,
+    folder: Path,
+    size: Size,
+    *,
+    writes: str = "copied",
+    lock: str = "none",
 ) -> Beside:
     """Start the processes, make the table, and take the turns."""
     inputs = Inputs(folder / "rows", size.rows)
@@ -181,10 +186,8 @@ def beside(
     sources = [inputs.make(f"own-{n}", part, 100) for n, part in parts]
     sides = [stack.enter_context(started(folder)) for _ in range(WRITERS + 1)]
     table = folder / "table"
-    asked = {"kind": CONSISTENT, "count": BUCKETS, "upserts": [], "is_kept_up": False}
-    if lock:
-        asked["lock"] = lock
-    sides[0].ask("create", table=str(table), source=inputs.load(), **asked)
+    asked = {"kind": CONSISTENT, "count": BUCKETS, "upserts": [], "lock": lock}
+    sides[0].ask("create", table=str(table), source=inputs.load(), is_kept_up=False, **asked)
     found = Beside(sides[:WRITERS], sides[-1], table, sources, size, writes)
     found.run()
     return found

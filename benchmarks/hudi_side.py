@@ -1,6 +1,7 @@
 """Apache Hudi's side of `writes.py`: its Spark bundle on PySpark 3.5, in the judges' environment.
 
-A merge-on-read table with a simple bucket index and without metadata table. What Hudi would do
+A merge-on-read table with a simple bucket index, or with a Bloom index if the word is `bloom`, and
+without metadata table. What Hudi would do
 beside writing is off: cleaning, archiving, compaction, the timeline server. What
 is not named keeps Hudi's default, such as log blocks in Avro.
 """
@@ -54,19 +55,23 @@ OPTIONS = {
     "hoodie.embed.timeline.server": "false",
 }
 
+#: What a table with a Bloom index has in place of the options of buckets.
+BLOOM = {"hoodie.index.type": "BLOOM"}
 OPERATION = "hoodie.datasource.write.operation"
 
 
 def main(buckets: str) -> None:
     sink = own_stdout()
     session = start_session(SETTINGS)
+    plain = {name: value for name, value in OPTIONS.items() if "bucket" not in name}
     counted = {**OPTIONS, "hoodie.bucket.index.num.buckets": buckets}
+    options = {**plain, **BLOOM} if buckets == "bloom" else counted
 
     def hello() -> Row:
         return {"spark": session.version, "hudi": hudi_version(session)}
 
     def write(table: str, source: str, how: str) -> Row:
-        writer = source_frame(session, source).write.format("hudi").options(**counted)
+        writer = source_frame(session, source).write.format("hudi").options(**options)
         writer.option(OPERATION, how).mode("append").save(table)
         return {}
 

@@ -1,5 +1,7 @@
 """pyhudi's side of `writes.py`, and with the word `parquet` that of plain parquet files in Spark.
 
+With the word `consistent` a table has consistent buckets, and simple ones otherwise.
+
 Plain parquet is the limit: it has no keys, so its "upsert" only adds files, and its scans merge
 nothing.
 """
@@ -9,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +29,7 @@ from side import (
 import pyhudi
 
 
-def serve_pyhudi(sink: TextIO, session: SparkSession, buckets: int) -> None:
+def serve_pyhudi(sink: TextIO, session: SparkSession, buckets: Any) -> None:
     """Every step opens the table anew, as a job that does one thing would."""
 
     def hello() -> Row:
@@ -40,7 +42,7 @@ def serve_pyhudi(sink: TextIO, session: SparkSession, buckets: int) -> None:
             record_key=RECORD_KEY,
             partition_by=PARTITION,
             ordering=ORDERING,
-            buckets=pyhudi.SimpleBuckets(buckets if how == "append" else int(how)),
+            buckets=buckets if how == "append" else pyhudi.SimpleBuckets(int(how)),
             upkeep=False,
         )
         created.append(source_frame(session, source))
@@ -72,8 +74,10 @@ def main(engine: str, buckets: str) -> None:
     session = start_session({})
     if engine == "parquet":
         serve_parquet(sink, session)
+    elif engine == "consistent":
+        serve_pyhudi(sink, session, pyhudi.ConsistentBuckets(initial=int(buckets)))
     else:
-        serve_pyhudi(sink, session, int(buckets))
+        serve_pyhudi(sink, session, pyhudi.SimpleBuckets(int(buckets)))
     session.stop()
 
 

@@ -192,11 +192,12 @@ class Engine:
 
 
 @contextlib.contextmanager
-def started(name: str, folder: Path) -> Iterator[Engine]:
+def started(name: str, folder: Path, program: tuple[str, ...] | None = None) -> Iterator[Engine]:
+    """An engine by its name, or what another program runs under that name."""
     home = folder / name
     home.mkdir(exist_ok=True)
     log = folder / f"{name}.log"
-    with JudgeClient([WITH_SPARK, *PROGRAMS[name]], home, log) as client:
+    with JudgeClient([WITH_SPARK, *(program or PROGRAMS[name])], home, log) as client:
         hello = client.start()
         versions = ", ".join(f"{what} {v}" for what, v in hello.items() if what != "pid")
         yield Engine(name, client, ProcessTree(hello["pid"]), versions, home)

@@ -19,6 +19,7 @@ from pyhudi.storage.protocol import Storage
 from pyhudi.table.file_group import BaseFile
 from pyhudi.table.file_slices import grouped_files
 from pyhudi.table.log_blocks import deleting_rows
+from pyhudi.world import Together, one_by_one
 from pyhudi.write.files.base_file import write_base
 from pyhudi.write.files.group_log import GroupLog, PlainLog, VirtualInput, VirtualLog
 from pyhudi.write.files.merged_base import rewrite_base
@@ -47,6 +48,7 @@ class Files:
     existing: GroupView | None = None  # the existing keys, for partial rows
     virtual: Mapping[FileGroupId, VirtualInput] = field(default_factory=dict)
     with_metadata: set[str] = field(default_factory=set)  # partitions known to have their file
+    together: Together = one_by_one
 
     @property
     def is_mor(self) -> bool:
@@ -78,7 +80,7 @@ class Files:
         replaced = self.virtual.get(group)
         if replaced is None:
             return PlainLog(self.storage, self.spec, group)
-        return VirtualLog(self.storage, self.spec, group, replaced)
+        return VirtualLog(self.storage, self.spec, group, replaced, self.together)
 
     def base(self, group: FileGroupId, rows: Iterable[KeyedRows]) -> WriteStat:
         """Write a base file of these rows alone, whatever the group holds.

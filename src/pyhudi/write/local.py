@@ -1,24 +1,30 @@
 """The executor of this process: plain Arrow, and no Spark.
 
 Its tasks are those that Spark's executors run (`write.tasks`). Here they run one after the other,
-with rows that are buffered in memory. If the rows arrive as a stream and memory cannot hold them,
+with rows that are buffered in memory. Only small logs are created together: most of their time is
+that of storage. If the rows arrive as a stream and memory cannot hold them,
 half of the buffer is spilled to log files whenever it is full.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
 
 import pyarrow as pa
 
 from pyhudi.commit.transaction import Lost
+from pyhudi.format.files.file_names import FileGroupId
 from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.progress import ProgressBoard
 from pyhudi.session.session import TableSession
+from pyhudi.world import one_by_one
 from pyhudi.write.buffer import RowBuffer
 from pyhudi.write.deletes import are_located
 from pyhudi.write.files.announcing import MetRivalError
+from pyhudi.write.files.spec import KeyedRows
 from pyhudi.write.intent import Keys, Reads, WholeRows, WriteIntent
 from pyhudi.write.markers.kind import are_listed
 from pyhudi.write.markers.lists import ListedMarkers
@@ -26,8 +32,11 @@ from pyhudi.write.plan import WritePlan, with_markers
 from pyhudi.write.rebase import rebased_logs
 from pyhudi.write.row_shape import row_shape
 from pyhudi.write.spill import spilled_logs
-from pyhudi.write.tasks import FoundDeletesTask, RowsTask, is_load
+from pyhudi.write.tasks import FoundDeletesTask, GroupTask, RowsTask, is_load
 from pyhudi.write.watch import Watch
+
+#: What the rows of logs that are created together have at most, unless it is one log.
+_AT_ONCE_BYTES: Final = 8 << 20
 
 
 class LocalExecutor:
@@ -113,8 +122,10 @@ class LocalExecutor:
             for read in task.scan.reads:
                 yield from task.write(read)
             return
-        for group, rows in self._rows.buffered():
-            yield from task.write(group, iter([rows]))
+        together = plan.files.together if _is_blind(task) else one_by_one
+        for portion in _portions(self._rows.buffered()):
+            for stats in together(partial(_stats, task), portion):
+                yield from stats
 
     def rebase(self, plan: WritePlan, stats: Sequence[WriteStat]) -> list[WriteStat]:
         plan = self._listed(plan)
@@ -129,3 +140,28 @@ class LocalExecutor:
         for stat in stats:
             self._board.add(rows=stat.rows_written, bytes=stat.total_write_bytes or 0, files=1)
             yield stat
+
+
+def _is_blind(task: GroupTask) -> bool:
+    return isinstance(task, RowsTask) and task.is_blind
+
+
+def _portions(
+    groups: Iterable[tuple[FileGroupId, KeyedRows]],
+) -> Iterator[Sequence[tuple[FileGroupId, KeyedRows]]]:
+    """Yield the file groups whose logs are created at once: some small ones, or a large one."""
+    portion: list[tuple[FileGroupId, KeyedRows]] = []
+    size = 0
+    for group, rows in groups:
+        size += rows.rows.nbytes
+        if portion and size > _AT_ONCE_BYTES:
+            yield portion
+            portion, size = [], rows.rows.nbytes
+        portion.append((group, rows))
+    if portion:
+        yield portion
+
+
+def _stats(task: GroupTask, given: tuple[FileGroupId, KeyedRows]) -> list[WriteStat]:
+    group, rows = given
+    return list(task.write(group, iter([rows])))

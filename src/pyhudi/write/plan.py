@@ -245,7 +245,15 @@ class _Planning:
         if self._prepared.partitions:
             routing = session.groups.routing(self._prepared.partitions)
             virtual = self._virtual()
-            return Files(session.storage, self._spec, self._config, routing, virtual=virtual)
+            together = session.world.together
+            return Files(
+                session.storage,
+                self._spec,
+                self._config,
+                routing,
+                virtual=virtual,
+                together=together,
+            )
         return self._files_for({} if session.groups.names_are_known else current_slices(session))
 
     def _files_for(
@@ -266,6 +274,7 @@ class _Planning:
             routing,
             bases,
             virtual=NOTHING if replaces_bases else self._virtual(),
+            together=self._session.world.together,
             with_metadata=known,
         )
 

@@ -88,6 +88,12 @@ class RowsTask:
         self.known = known
         self._empty = EmptyBuckets(files.storage, files.spec.requested)
 
+    @property
+    def is_blind(self) -> bool:
+        """True if it reads nothing: then its file groups do not depend on each other."""
+        reads = self.known is not None or self.files.existing is not None
+        return self.target is Target.LOG and not reads
+
     def write(self, group: FileGroupId, rows: Iterator[KeyedRows]) -> Iterator[WriteStat]:
         if self.partitions is not None and group.partition not in self.partitions:
             raise _other_partition(group.partition, next(rows), self.files.config)

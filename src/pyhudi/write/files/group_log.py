@@ -4,6 +4,9 @@ Beside a virtual resize the rows of a bucket that it replaces go into its childr
 log for each child, which holds the rows of this bucket alone. The bucket itself then gets a log
 that refers to them (`format.files.log_reference`). Of a merge, several buckets have rows of one
 child. The write tokens of their logs differ by the place of the bucket in the plan.
+
+The logs of the children do not depend on each other, and are created together. The log that refers
+to them comes when they are there, for it names their sizes and checksums.
 """
 
 from __future__ import annotations
@@ -19,7 +22,13 @@ from pyhudi.format.files.log_reference import ReferredLog
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.index.children import Children
 from pyhudi.storage.protocol import Storage
-from pyhudi.write.files.log_file import write_log, write_log_files, write_reference
+from pyhudi.world import Together
+from pyhudi.write.files.log_file import (
+    WrittenLog,
+    write_log,
+    write_log_files,
+    write_reference,
+)
 from pyhudi.write.files.spec import DeleteRows, KeyedRows, WriteSpec
 from pyhudi.write.files.split import indices_by_owner
 
@@ -90,9 +99,15 @@ class VirtualLog:
     """A log whose rows are in the children of a virtual resize."""
 
     def __init__(
-        self, storage: Storage, spec: WriteSpec, group: FileGroupId, replaced: VirtualInput
+        self,
+        storage: Storage,
+        spec: WriteSpec,
+        group: FileGroupId,
+        replaced: VirtualInput,
+        together: Together,
     ) -> None:
         self._storage = storage
+        self._together = together
         self._spec = spec
         self._own = spec.for_input(replaced.place)
         self._group = group
@@ -110,22 +125,25 @@ class VirtualLog:
     ) -> Sequence[WriteStat]:
         rows_of = {} if rows is None else dict(_split_rows(rows, self._children))
         deletes_of = {} if deletes is None else dict(_split_deletes(deletes, self._children))
-        stats: list[WriteStat] = []
-        for ordinal in sorted({*rows_of, *deletes_of}):
-            count = self._counts.get(ordinal, 0)
-            written = write_log_files(
+
+        def written(ordinal: int) -> tuple[WrittenLog, ...]:
+            return write_log_files(
                 self._storage,
                 self._own,
                 self._children.group(ordinal),
                 rows=rows_of.get(ordinal),
                 deletes=deletes_of.get(ordinal),
                 existing_keys=existing_keys,
-                ordinal=count,
+                ordinal=self._counts.get(ordinal, 0),
                 more=more,
             )
-            self._counts[ordinal] = count + len(written)
-            self._referred += (file.referred(self._storage) for file in written)
-            stats += (file.stat for file in written)
+
+        ordinals = sorted({*rows_of, *deletes_of})
+        stats: list[WriteStat] = []
+        for ordinal, files in zip(ordinals, self._together(written, ordinals), strict=True):
+            self._counts[ordinal] = self._counts.get(ordinal, 0) + len(files)
+            self._referred += (file.referred(self._storage) for file in files)
+            stats += (file.stat for file in files)
         return stats
 
     def end(self) -> Sequence[WriteStat]:
