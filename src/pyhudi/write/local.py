@@ -1,9 +1,10 @@
 """The executor of this process: plain Arrow, and no Spark.
 
 Its tasks are those that Spark's executors run (`write.tasks`). Here they run one after the other,
-with rows that are buffered in memory. Only small logs are created together: most of their time is
-that of storage. If the rows arrive as a stream and memory cannot hold them,
-half of the buffer is spilled to log files whenever it is full.
+with rows that are buffered in memory. Only small logs of a write that reads nothing are created
+together: most of their time is that of storage, and such a write is not watched. If the rows arrive
+as a stream and memory cannot hold them, half of the buffer is spilled to log files whenever it is
+full.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from pyhudi.format.table.concurrency_mode import ConcurrencyMode
 from pyhudi.format.timeline.commit_metadata import WriteStat
 from pyhudi.progress import ProgressBoard
 from pyhudi.session.session import TableSession
-from pyhudi.world import one_by_one
 from pyhudi.write.buffer import RowBuffer
 from pyhudi.write.deletes import are_located
 from pyhudi.write.files.announcing import MetRivalError
@@ -32,7 +32,7 @@ from pyhudi.write.plan import WritePlan, with_markers
 from pyhudi.write.rebase import rebased_logs
 from pyhudi.write.row_shape import row_shape
 from pyhudi.write.spill import spilled_logs
-from pyhudi.write.tasks import FoundDeletesTask, GroupTask, RowsTask, is_load
+from pyhudi.write.tasks import FoundDeletesTask, RowsTask, is_load
 from pyhudi.write.watch import Watch
 
 #: What the rows of logs that are created together have at most, unless it is one log.
@@ -122,9 +122,12 @@ class LocalExecutor:
             for read in task.scan.reads:
                 yield from task.write(read)
             return
-        together = plan.files.together if _is_blind(task) else one_by_one
+        if not (isinstance(task, RowsTask) and task.is_blind):
+            for group, rows in self._rows.buffered():
+                yield from task.write(group, iter([rows]))
+            return
         for portion in _portions(self._rows.buffered()):
-            for stats in together(partial(_stats, task), portion):
+            for stats in plan.files.together(partial(_stats, task), portion):
                 yield from stats
 
     def rebase(self, plan: WritePlan, stats: Sequence[WriteStat]) -> list[WriteStat]:
@@ -140,10 +143,6 @@ class LocalExecutor:
         for stat in stats:
             self._board.add(rows=stat.rows_written, bytes=stat.total_write_bytes or 0, files=1)
             yield stat
-
-
-def _is_blind(task: GroupTask) -> bool:
-    return isinstance(task, RowsTask) and task.is_blind
 
 
 def _portions(
@@ -162,6 +161,6 @@ def _portions(
         yield portion
 
 
-def _stats(task: GroupTask, given: tuple[FileGroupId, KeyedRows]) -> list[WriteStat]:
+def _stats(task: RowsTask, given: tuple[FileGroupId, KeyedRows]) -> list[WriteStat]:
     group, rows = given
     return list(task.write(group, iter([rows])))
