@@ -20,6 +20,7 @@ from pyhudi.table.file_group import BaseFile
 from pyhudi.table.file_slices import grouped_files
 from pyhudi.table.log_blocks import deleting_rows
 from pyhudi.world import Together, one_by_one
+from pyhudi.write.files.announcing import DIRECT
 from pyhudi.write.files.base_file import write_base
 from pyhudi.write.files.group_log import GroupLog, PlainLog, VirtualInput, VirtualLog
 from pyhudi.write.files.merged_base import rewrite_base
@@ -54,6 +55,14 @@ class Files:
     def is_mor(self) -> bool:
         return self.config.table_type is TableType.MERGE_ON_READ
 
+    @property
+    def at_once(self) -> Together:
+        """How files are created that do not depend on each other.
+
+        Looks at other writes keep what they saw, and are taken one after the other.
+        """
+        return self.together if self.spec.announcing == DIRECT else one_by_one
+
     def existing_keys(self, group: FileGroupId) -> pa.Array | None:
         """Return the keys that a group has, if the write needs them."""
         return None if self.existing is None else self.existing.keys(self.storage, group)
@@ -80,7 +89,7 @@ class Files:
         replaced = self.virtual.get(group)
         if replaced is None:
             return PlainLog(self.storage, self.spec, group)
-        return VirtualLog(self.storage, self.spec, group, replaced, self.together)
+        return VirtualLog(self.storage, self.spec, group, replaced, self.at_once)
 
     def base(self, group: FileGroupId, rows: Iterable[KeyedRows]) -> WriteStat:
         """Write a base file of these rows alone, whatever the group holds.

@@ -127,7 +127,7 @@ class LocalExecutor:
                 yield from task.write(group, iter([rows]))
             return
         for portion in _portions(self._rows.buffered()):
-            for stats in plan.files.together(partial(_stats, task), portion):
+            for stats in plan.files.at_once(partial(_stats, task), portion):
                 yield from stats
 
     def rebase(self, plan: WritePlan, stats: Sequence[WriteStat]) -> list[WriteStat]:
