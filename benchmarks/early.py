@@ -1,6 +1,7 @@
 """Early detection (RFC-56): what it costs, and what it saves.
 
-Parts, each in a file of its own that says what is measured and how: `early_markers.py`.
+Parts, each in a file of its own that says what is measured and how: `early_writers.py`,
+`early_rivals.py`, `early_markers.py`.
 """
 
 from __future__ import annotations
@@ -9,8 +10,14 @@ import sys
 from collections.abc import Callable, Sequence
 
 import early_markers
+import early_rivals
+import early_writers
 
-PARTS: dict[str, Callable[..., bool]] = {"markers": early_markers.main}
+PARTS: dict[str, Callable[..., bool]] = {
+    "writers": early_writers.main,
+    "rivals": early_rivals.main,
+    "markers": early_markers.main,
+}
 
 
 def main(*, is_quick: bool = False, parts: Sequence[str] = tuple(PARTS)) -> bool:
