@@ -149,12 +149,12 @@ KILLERS: dict[str, list[tuple[Mode, int]]] = {
     "partitions not compared": [("occ", 3), ("nbcc", 3), ("shared", 3)],
     "looks that leave a trace": [("nbcc", 53), ("partial", 488), ("partial", 661)],
     "absent plans remembered": [("partial", 702)],
-    "instants not compared": [("shared", 11), ("partial", 49), ("shared", 81), ("occ", 147)],
-    "rank ignored": [("occ", 22), ("occ", 25), ("occ", 72), ("occ", 74)],
-    "silence not measured": [("shared", 0), ("shared", 2), ("occ", 3)],
+    "instants not compared": [("shared", 11), ("shared", 66), ("shared", 124), ("occ", 147)],
+    "rank ignored": [("occ", 22), ("occ", 59), ("occ", 72), ("occ", 74)],
+    "silence not measured": [("partial", 4), ("occ", 19), ("occ", 20), ("shared", 20)],
     "liveness not asked": [("shared", 0), ("shared", 2), ("occ", 3), ("nbcc", 3)],
-    "claim released early": [("occ", 20), ("shared", 42), ("occ", 43), ("shared", 55)],
-    "filters believed": [("occ", 63), ("occ", 159), ("occ", 34)],
+    "claim released early": [("occ", 20), ("occ", 139), ("occ", 171), ("shared", 299)],
+    "filters believed": [("shared", 299), ("occ", 34)],
     "listed once": [("occ", 34), ("partial", 62), ("nbcc", 69)],
 }
 
