@@ -57,7 +57,7 @@ class Size:
     turns: Mapping[str, int]
 
 
-FULL = Size(2_000_000, 50_000, {LOCAL: 75, SPARK: 150}, {LOCAL: 3, SPARK: 3})
+FULL = Size(2_000_000, 20_000, {LOCAL: 75, SPARK: 150}, {LOCAL: 3, SPARK: 3})
 QUICK = Size(100_000, 5_000, {LOCAL: 10, SPARK: 50}, {LOCAL: 1, SPARK: 1})
 
 
@@ -147,10 +147,10 @@ class Round:
         for _ in range(TRIES):
             if (turn := self._turn(meeting, detection)) is not None:
                 return turn
-        raise AssertionError(f"{meeting.name}, {detection}: the rival was overtaken every time")
+        raise AssertionError(f"{meeting.name}, {detection}: they never met so")
 
     def _turn(self, meeting: Meeting, detection: str) -> Turn | None:
-        """Return what a meeting took; None if the rival was overtaken, as on a busy machine."""
+        """Return what a meeting took; None if the wrong one lost, as on a busy machine."""
         self._copied()
         early, markers = meeting.detections[detection]
         settings = {**early, "period_ms": self.size.period_ms[self.engine]}
@@ -176,9 +176,8 @@ class Round:
             side.tree.cpu_s() - before
             for side, before in zip((self.rival, self.loser), cpu, strict=True)
         ]
-        if won["is_lost"]:
+        if won["is_lost"] or not lost["is_lost"]:
             return None
-        assert lost["is_lost"], lost
         assert lost["found"] == ("end" if detection == WITHOUT else "early"), lost
         files = self._lost_files()
         cost = Cost(cpu[1], lost["wall_s"])
