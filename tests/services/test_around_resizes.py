@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -248,6 +249,27 @@ def test_a_pending_resize_keeps_what_completed_since(table: ResizeTable) -> None
     assert table.resizes().execute(requested) is not None
     assert table.rows() == before
     assert whole(table)["k"] == "k11"
+
+
+def test_what_a_resize_copied_is_not_taken_for_lost_once_the_resize_is_archived(
+    table: ResizeTable,
+) -> None:
+    """The resize was requested first, so it leaves first. Its inputs may be gone by then."""
+    first = table.plan(3)
+    written(table, (2,))
+    assert table.resizes().execute(first) is not None
+    later = [resized(table, 2), resized(table, 2)]
+    table.table("cleaner").services.clean(ONE).or_raise()
+    table.clock.ms += DAY_MS
+    table.table("archiver").services.archive(replace(ARCHIVE, keep_min=3, keep_max=4))
+    assert not is_active(table, first)
+    [copied] = (n for n in table.names() if n.endswith("deltacommit") and "_" in n)
+    assert first < copied < min(later)
+    before = table.rows()  # by a process that never saw the resize
+    assert whole(table)["k"] == "k2"
+    assert table.rows(as_of=_newest(table)) == before
+    written(table, (4,))
+    assert whole(table)["k"] == "k4"
 
 
 def test_times_of_archived_writes_are_read_beside_a_resize(table: ResizeTable) -> None:

@@ -9,16 +9,17 @@ files in the slices concerned, also from the archive where a slice is that old.
 Files that were removed rightly do not count as lost. A state is listed after its timeline, and
 loaded again if another process began to remove files in between (`load`). Cleans retain what the
 latest slices need. A restore takes its writes off the timeline, and while it is pending the error
-says so.
+says so. A resize may be archived before a write that it copied, since that one was requested later:
+then the archive says that the write's file groups were replaced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyhudi.errors import CorruptTableError, HudiError, UnavailableError
-from pyhudi.format.files.file_names import parse_data_file
+from pyhudi.format.files.file_names import FileGroupId, group_of_path, parse_data_file
 from pyhudi.format.paths import file_name
 from pyhudi.format.timeline.archive import ArchivedInstant
 from pyhudi.format.timeline.instant import Action, Instant, State
@@ -119,7 +120,7 @@ class CommitRecords:
         """Return files that the latest slices of these slices' groups need and the listing
         lacks."""
         committed = self.load(state, slices)
-        return _lost_now(state, times, committed)
+        return _lost_now(self._loader, state, times, committed)
 
 
 def _reaches_archive(slice_: FileSlice, timeline: Timeline) -> bool:
@@ -141,13 +142,40 @@ def refuse_known_losses(loader: TableLoader, state: TableState, times: Completio
 def known_losses(loader: TableLoader, state: TableState, times: CompletionTimes) -> list[LostFile]:
     """Return files that a latest slice needs and the listing lacks, by the commits known."""
     files = loader.known_files(state.timeline)
-    return _lost_now(state, times, Committed(tuple(files), {}))
+    return _lost_now(loader, state, times, Committed(tuple(files), {}))
 
 
-def _lost_now(state: TableState, times: CompletionTimes, committed: Committed) -> list[LostFile]:
+def _lost_now(
+    loader: TableLoader, state: TableState, times: CompletionTimes, committed: Committed
+) -> list[LostFile]:
     now = visible_now(state.timeline)
     times = CompletionTimes(times.timeline, {**times.archived, **committed.archived})
-    return lost_files(state, committed.files, now, lambda group: latest_slice(group, times, now))
+    found = lost_files(state, committed.files, now, lambda group: latest_slice(group, times, now))
+    return not_replaced(loader, state, found)
+
+
+def not_replaced(
+    loader: TableLoader,
+    state: TableState,
+    lost: Sequence[LostFile],
+    sees: Callable[[CompletedWrite], bool] = lambda write: True,
+) -> list[LostFile]:
+    """Return the files whose file groups no archived write replaced that the read sees.
+
+    It looks into the archive only if a file is missing.
+    """
+    if not lost:
+        return []
+    completed = state.timeline.completion_times
+    since = min(completed.get(file.commit, "") for file in lost)
+
+    def taken(write: CompletedWrite) -> Iterator[FileGroupId]:
+        if sees(write):
+            for partition, ids in write.metadata.replaced_file_ids.items():
+                yield from (FileGroupId(partition, file_id) for file_id in ids)
+
+    replaced = frozenset(loader.history.from_writes(since, _END_OF_TIME, taken))
+    return [file for file in lost if group_of_path(file.path) not in replaced]
 
 
 def loss_error(storage: Storage, timeline: Timeline, lost: LostFile, what: str) -> HudiError:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -49,7 +50,7 @@ from pyhudi.plan.scan import (
 )
 from pyhudi.read.clean_bounds import archived_clean_bound, load_clean_bound
 from pyhudi.read.load import TableLoader
-from pyhudi.read.lost_files import doomed_files, loss_error, removing_clean
+from pyhudi.read.lost_files import doomed_files, loss_error, not_replaced, removing_clean
 from pyhudi.read.referred_logs import referred_paths
 from pyhudi.read.schema_in_force import schema_in_force
 from pyhudi.table.committed_files import LostFile, lost_files
@@ -171,6 +172,7 @@ class Reader:
         if is_now and known is not None and known[0] is state and known[1] == len(files):
             return
         losses = lost_files(state, files, visibility, slice_of)
+        losses = not_replaced(self._loader, state, losses, partial(_sees, point))
         if losses:
             raise self._loss(state, losses[0], point)
         if is_now:
@@ -389,6 +391,17 @@ def _cleaned(time: str, why: str) -> InvalidRequestError:
         why=why,
         next_step="Read at a later time, or retain more commits when cleaning",
     )
+
+
+def _sees(point: Point, write: CompletedWrite) -> bool:
+    """True if a read at the point sees the archived write."""
+    match point:
+        case AtCompletion(time):
+            return write.completed <= time
+        case AtRequest(time):
+            return write.requested <= time
+        case _:
+            return True
 
 
 def _visibility(times: CompletionTimes, point: Point) -> Visibility:
