@@ -5,6 +5,8 @@
 (* own, and a process may rest between any two of them for ever.                 *)
 (* A file is read by the instant in its name; its rows are <<write, key>>. What   *)
 (* a process has copied, or found there when it wanted to create it, is the same. *)
+(* With portions, a process that begins to copy finds the last write of which     *)
+(* there is a copy, and takes for whole what is in no portion with that write.    *)
 (* Or writes are virtual: one that began after a pending resize puts its rows     *)
 (* into the children at once, and into the inputs files that refer to those.      *)
 EXTENDS Naturals, FiniteSets, TLC
@@ -16,6 +18,8 @@ CONSTANTS W, E,        \* writers, executors
           Kinds,       \* of writes: "rows", or "virtual" where resizes are virtual, and "all", an overwrite, which opens
                        \* base files
           MustClose,   \* a resize completes only once it is closed
+          Portion,     \* of how many writes a process makes copies before those of the next ones; 0: it sees of each copy
+                       \* whether it is there
           Expired, Cancelled,  \* how many writes, and resizes, other processes may abort
           Live,        \* TRUE: from any state on, one writer may be the only process that takes steps
           Weak, None   \* the rules that are left out
@@ -93,6 +97,21 @@ Piece(g)    == IF "one name" \in Weak THEN 0 ELSE g
 Copies(n, x) == {f \in {File(c, rz[n].c, x.c, Piece(g), {r \in Rows(x.w, OwnHome(x), g) : Target[n][r[2]] = c}) :
                         c \in Children(n), g \in rz[n].src \cap Range(x.home)} : f.rows # {}}
 Owed(n)     == {f \in UNION {Copies(n, x) : x \in Missing(n)} : ~IsThere(f)}
+\* -- what a process takes for copied: `whole` of a process are writes, `made` the copies that it made of a portion
+Found(n)    == {x.c : x \in {y \in Missing(n) : \E f \in Copies(n, y) : IsThere(f)}}
+Behind(x, xs) == Cardinality({y \in xs : x.c < y.c})
+Whole(n)    == IF Portion = 0 THEN {} ELSE
+               LET xs == {x \in Missing(n) : \E c \in Found(n) : x.c <= c} IN
+               {x.w : x \in {y \in xs : Behind(y, xs) >= IF "last is whole" \in Weak THEN 1 ELSE Portion}}
+NotWhole(n, p) == {x \in Missing(n) : x.w \notin p.whole}
+InPortion(n, p) == {x \in NotWhole(n, p) : Cardinality({y \in NotWhole(n, p) : y.c < x.c}) < Portion}
+OfPortion(n, p) == UNION {Copies(n, x) : x \in InPortion(n, p)}
+ToMake(n, p) == IF Portion = 0 THEN Owed(n) ELSE OfPortion(n, p) \ p.made
+AllCopied(n, p) == IF Portion = 0 THEN Owed(n) = {} ELSE NotWhole(n, p) = {}
+WithCopy(n, p) == IF Portion = 0 \/ p.todo.v = 0 THEN p
+                  ELSE IF OfPortion(n, p) \subseteq p.made \cup {p.todo}
+                  THEN [p EXCEPT !.made = {}, !.whole = p.whole \cup {x.w : x \in InPortion(n, p)}]
+                  ELSE [p EXCEPT !.made = p.made \cup {p.todo}]
 \* -- decisions on a resize
 Begun(n)    == [state |-> "planned", c |-> now, src |-> {Ring(k) : k \in DOMAIN Target[n]}, t |-> 0]
 Rests(n)    == [state |-> "none", c |-> 0, src |-> {}, t |-> 0]
@@ -100,16 +119,17 @@ MayPlan(n)  == /\ rz[n].state = "none"
                /\ \A m \in R \ {n} : DOMAIN Target[m] \cap DOMAIN Target[n] # {} =>
                     /\ ~Open(m)
                     /\ m < n => rz[m].state # "none"               \* resizes of the same keys, in this order
-MayComplete(n) == /\ Open(n) /\ Bases(n) = {} /\ (MustClose => rz[n].state = "closed")
-                  /\ "unchecked" \in Weak \/ Owed(n) = {}
+MayComplete(n, p) == /\ Open(n) /\ Bases(n) = {} /\ (MustClose => rz[n].state = "closed")
+                     /\ "unchecked" \in Weak \/ AllCopied(n, p)
 \* no completed write has rows in its children
 MayCancel(n) == Open(n) /\ ("cancels" \in Weak \/ ~\E x \in done : Range(x.kids) \cap Children(n) # {})
 PlanIt(n)   == rz' = [rz EXCEPT ![n] = Begun(n)] /\ now' = now + 1
 CloseIt(n)  == rz' = [rz EXCEPT ![n].state = "closed"] /\ UNCHANGED now
 FinishIt(n) == rz' = [rz EXCEPT ![n].state = "done", ![n].t = now] /\ now' = now + 1
 \* -- records of processes
-Idle == [pc |-> "idle", req |-> 0, all |-> FALSE, home |-> <<>>, kids |-> <<>>, was |-> {}, of |-> 0, todo |-> None, dead |-> FALSE]
-Away == [pc |-> "idle", of |-> 0, todo |-> None]
+Idle == [pc |-> "idle", req |-> 0, all |-> FALSE, home |-> <<>>, kids |-> <<>>, was |-> {}, of |-> 0, todo |-> None,
+         whole |-> {}, made |-> {}, dead |-> FALSE]
+Away == [pc |-> "idle", of |-> 0, todo |-> None, whole |-> {}, made |-> {}]
 Init == /\ now = 1 /\ wr = [w \in W |-> Idle] /\ rz = [n \in R |-> Rests(n)] /\ ex = [e \in E |-> Away]
         /\ files = {} /\ done = {} /\ solo = None
 SetW(w, r) == wr' = [wr EXCEPT ![w] = r]
@@ -119,23 +139,24 @@ Plan(e) == /\ ex[e].pc = "idle"
            /\ \E n \in R : MayPlan(n) /\ PlanIt(n)
            /\ UNCHANGED <<wr, ex, files, done>>
 Take(e) == /\ ex[e].pc = "idle"
-           /\ \E n \in R : Open(n) /\ SetE(e, [Away EXCEPT !.pc = "work", !.of = n])
+           /\ \E n \in R : Open(n) /\ SetE(e, [Away EXCEPT !.pc = "work", !.of = n, !.whole = Whole(n)])
            /\ UNCHANGED <<now, wr, rz, files, done>>
 MakeBase(e) == /\ ex[e].pc = "work" /\ Bases(ex[e].of) # {} /\ Create(First(Bases(ex[e].of)))
                /\ UNCHANGED <<now, wr, rz, ex, done>>
 Look(e) == LET n == ex[e].of IN
            /\ ex[e].pc = "work" /\ Bases(n) = {}
-           /\ SetE(e, IF ~Open(n) THEN Away
-                      ELSE IF Owed(n) = {} THEN [ex[e] EXCEPT !.pc = "ready"]
-                      ELSE [ex[e] EXCEPT !.pc = "copy", !.todo = First(Owed(n))])
+           /\ IF ~Open(n) THEN SetE(e, Away)
+              ELSE IF AllCopied(n, ex[e]) THEN SetE(e, [ex[e] EXCEPT !.pc = "ready"])
+              ELSE \E f \in ToMake(n, ex[e]) : SetE(e, [ex[e] EXCEPT !.pc = "copy", !.todo = f])   \* in any order
            /\ UNCHANGED <<now, wr, rz, files, done>>
-Copy(e) == /\ ex[e].pc = "copy" /\ Create(ex[e].todo) /\ SetE(e, [ex[e] EXCEPT !.pc = "work", !.todo = None])
+Copy(e) == /\ ex[e].pc = "copy" /\ Create(ex[e].todo)
+           /\ SetE(e, [WithCopy(ex[e].of, ex[e]) EXCEPT !.pc = "work", !.todo = None])
            /\ UNCHANGED <<now, wr, rz, done>>
 Close(e) == /\ ex[e].pc = "ready" /\ rz[ex[e].of].state = "planned" /\ "no close" \notin Weak
             /\ CloseIt(ex[e].of) /\ SetE(e, [ex[e] EXCEPT !.pc = "work"]) /\ UNCHANGED <<wr, files, done>>
-Finish(e) == /\ ex[e].pc = "ready" /\ MayComplete(ex[e].of) /\ FinishIt(ex[e].of) /\ SetE(e, Away)
+Finish(e) == /\ ex[e].pc = "ready" /\ MayComplete(ex[e].of, ex[e]) /\ FinishIt(ex[e].of) /\ SetE(e, Away)
              /\ UNCHANGED <<wr, files, done>>
-Refused(e) == /\ ex[e].pc = "ready" /\ ~MayComplete(ex[e].of)
+Refused(e) == /\ ex[e].pc = "ready" /\ ~MayComplete(ex[e].of, ex[e])
               /\ SetE(e, IF Open(ex[e].of) THEN [ex[e] EXCEPT !.pc = "work"] ELSE Away)
               /\ UNCHANGED <<now, wr, rz, files, done>>
 Executor(e) == Plan(e) \/ Take(e) \/ MakeBase(e) \/ Look(e) \/ Copy(e) \/ Close(e) \/ Finish(e) \/ Refused(e)
@@ -205,7 +226,7 @@ Decide(w) ==
      /\ CASE said = "dead"     -> SetW(w, [Idle EXCEPT !.pc = "ended", !.dead = TRUE])
           [] said = "cancel"   -> UNCHANGED wr
           [] said = "help"     -> IF "waits" \in Weak THEN UNCHANGED wr
-                                  ELSE \E n \in Undoes(w) \cup ClosedTo(w) : SetW(w, [wr[w] EXCEPT !.pc = "help", !.of = n])
+                                  ELSE \E n \in Undoes(w) \cup ClosedTo(w) : SetW(w, [wr[w] EXCEPT !.pc = "help", !.of = n, !.whole = Whole(n)])
           [] said = "again"    -> SetW(w, Idle)
           [] said = "move"     -> SetW(w, [AsPlaced(w) EXCEPT !.was = IF "by name" \in Weak THEN Touched(w) ELSE {}])
           [] said = "born"     -> SetW(w, [wr[w] EXCEPT !.home = [k \in DOMAIN wr[w].home |->
@@ -216,18 +237,19 @@ Decide(w) ==
      /\ IF said = "complete"
         THEN done' = done \cup {[w |-> wr[w].req, c |-> now, home |-> wr[w].home, kids |-> wr[w].kids, all |-> wr[w].all]} /\ now' = now + 1
         ELSE UNCHANGED <<done, now>>
-Back(w) == [wr[w] EXCEPT !.pc = "written", !.of = 0, !.todo = None]
+Back(w) == [wr[w] EXCEPT !.pc = "written", !.of = 0, !.todo = None, !.whole = {}, !.made = {}]
 HelpLook(w) == LET n == wr[w].of IN
                /\ wr[w].pc = "help"
-               /\ SetW(w, IF ~Open(n) THEN Back(w)
-                          ELSE IF Bases(n) # {} THEN [wr[w] EXCEPT !.pc = "copy", !.todo = First(Bases(n))]
-                          ELSE IF Owed(n) = {} THEN [wr[w] EXCEPT !.pc = "ready"]
-                          ELSE [wr[w] EXCEPT !.pc = "copy", !.todo = First(Owed(n))])
+               /\ IF ~Open(n) THEN SetW(w, Back(w))
+                  ELSE IF Bases(n) # {} THEN SetW(w, [wr[w] EXCEPT !.pc = "copy", !.todo = First(Bases(n))])
+                  ELSE IF AllCopied(n, wr[w]) THEN SetW(w, [wr[w] EXCEPT !.pc = "ready"])
+                  ELSE \E f \in ToMake(n, wr[w]) : SetW(w, [wr[w] EXCEPT !.pc = "copy", !.todo = f])
                /\ UNCHANGED <<now, rz, ex, files, done>>
-HelpCopy(w) == /\ wr[w].pc = "copy" /\ Create(wr[w].todo) /\ SetW(w, [wr[w] EXCEPT !.pc = "help", !.todo = None])
+HelpCopy(w) == /\ wr[w].pc = "copy" /\ Create(wr[w].todo)
+               /\ SetW(w, [WithCopy(wr[w].of, wr[w]) EXCEPT !.pc = "help", !.todo = None])
                /\ UNCHANGED <<now, rz, ex, done>>
 HelpFinish(w) == /\ wr[w].pc = "ready" /\ SetW(w, Back(w))
-                 /\ IF MayComplete(wr[w].of) THEN FinishIt(wr[w].of) ELSE UNCHANGED <<now, rz>>
+                 /\ IF MayComplete(wr[w].of, wr[w]) THEN FinishIt(wr[w].of) ELSE UNCHANGED <<now, rz>>
                  /\ UNCHANGED <<ex, files, done>>
 Writer(w) == Begin(w) \/ Place(w) \/ Write(w) \/ Mirror(w) \/ Decide(w) \/ HelpLook(w) \/ HelpCopy(w) \/ HelpFinish(w)
 \* -- aborts, by any process: heartbeats expire at will
