@@ -168,7 +168,7 @@ def _upkeep(given: str | None) -> bool:
 
 
 def _warn_of_what_needs_a_driver(settings: WriteSettings) -> None:
-    """Warn once: no process of ours runs beside the tasks of a save."""
+    """Warn once that only tasks can look, since the driver runs no pyhudi code beside a save."""
     looks = looks_of(settings.early_detection.strategy)
     others = [] if settings.markers is Markers.DIRECT else ["its markers are direct"]
     if looks is not None and not looks.by_task:

@@ -72,7 +72,7 @@ class Met:
     rival: str  # its requested time
     kind: WriteKind
     rule: ConflictRule
-    group: FileGroupId  # of ours
+    group: FileGroupId  # of the write that yields
     priority: int = 0  # the rival's
     file: str = ""  # that it announced; of a plan none
     announced_ago_ms: int | None = None  # when the conflict was found, by the store's clock

@@ -1,4 +1,4 @@
-"""What a compaction is told: which file groups come first, how much, and when."""
+"""The settings of a compaction: which file groups come first, how much, and when."""
 
 from __future__ import annotations
 

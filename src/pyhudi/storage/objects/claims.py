@@ -2,7 +2,7 @@
 
 A claim is an object that is created if it is absent, and names the write and the file that it is
 about to announce. It stays as long as the markers of its write. The names of claims are digests, as
-a partition and a file group may have any name. A claim that cannot be read is nobody's.
+a partition and a file group may have any name. A claim that cannot be read has no owner.
 """
 
 from __future__ import annotations

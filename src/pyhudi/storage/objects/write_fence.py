@@ -17,7 +17,7 @@ goes first and is looked for last, no heartbeat. Nothing stays behind, and no cl
 
 Where a service in the driver's process stores the markers (`write.markers`), its reply is the
 task's look. It says whether the write was open after the marker was stored. The driver closes the
-service before step 1, so a task that was told "open" has its marker in the listing, too.
+service before step 1, so a task that got the reply "open" has its marker in the listing, too.
 """
 
 from __future__ import annotations
