@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from time import perf_counter
 
 import pytest
 
@@ -107,6 +108,15 @@ def test_other_heads_are_refused(data: bytes, status: int) -> None:
     assert found.status == status
     assert "aaaa" not in found.why
     assert "bbbb" not in found.why
+
+
+@pytest.mark.parametrize("end", ["", "\x01", "x\x01"])
+def test_no_head_takes_long_to_refuse(end: str) -> None:
+    """All tasks wait on the same event loop, and the driver's heartbeat for the interpreter."""
+    data = head(f"POST /markers/{T} HTTP/1.1", None, None, f"X:{' ' * 2_000}{end}")
+    began = perf_counter()
+    assert isinstance(parse_head(data, WRITE), Refused)
+    assert perf_counter() - began < 1
 
 
 def test_the_token_is_looked_at_before_anything_else_of_a_request() -> None:
