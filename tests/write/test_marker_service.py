@@ -22,7 +22,7 @@ from faulty_storage import Effect, Fault, FaultyStorage
 from pyhudi.conflict.announced import Met
 from pyhudi.conflict.file_groups import Footprint
 from pyhudi.conflict.rules import ConflictRule, WriteKind
-from pyhudi.errors import UnavailableError
+from pyhudi.errors import InvalidRequestError, UnavailableError
 from pyhudi.format.files.file_names import FileGroupId, IoType, MarkerName
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.marker_requests import (
@@ -285,6 +285,14 @@ def test_a_task_of_a_write_that_is_over_stops_before_its_file(memory: MemoryStor
 
 # ---- storage that fails
 
+
+class WithoutReplace(FaultyStorage):
+    """A store that cannot replace."""
+
+    def replace(self, path: str, data: bytes, *, etag: str) -> str | None:
+        raise InvalidRequestError("no", why="it cannot", next_step="Leave it")
+
+
 LISTS = f"{marker_folder(T)}/MARKERS?"
 
 
@@ -302,6 +310,16 @@ def test_a_batch_that_storage_does_not_take_is_announced_directly(
     assert verdicts == [Stored() if n == failed else OPEN for n in range(4)]
     assert direct_markers(memory) == [marker(failed).path]
     assert load_markers(memory, T) == tuple(map(marker, range(4)))
+
+
+def test_in_a_store_that_cannot_replace_the_service_writes_each_list_once(
+    memory: MemoryStorage,
+) -> None:
+    storage = WithoutReplace(memory)
+    with serving(storage) as (_, announcing):
+        assert [announcing.announce(storage, T, marker(n)) for n in range(3)] == [OPEN] * 3
+    assert direct_markers(memory) == []
+    assert load_markers(memory, T) == tuple(map(marker, range(3)))
 
 
 def test_a_list_that_another_process_changed_is_left_as_it_is(memory: MemoryStorage) -> None:
@@ -576,6 +594,14 @@ def test_a_list_of_a_writer_in_one_process_stays_small(memory: MemoryStorage) ->
     assert len(sizes) >= 4
     assert max(sizes) < LIST_BYTES + 2_000
     assert len(load_markers(memory, T)) == 300
+
+
+def test_in_a_store_that_cannot_replace_each_list_is_written_once(memory: MemoryStorage) -> None:
+    storage, announcing = WithoutReplace(memory), ListedMarkers()
+    for number in range(3):
+        assert announcing.announce(storage, T, marker(number)) == Stored()
+    assert names(memory) == ["MARKERS.type", "MARKERS0", "MARKERS1", "MARKERS2"]
+    assert load_markers(memory, T) == tuple(map(marker, range(3)))
 
 
 def test_a_writer_in_one_process_reports_storage_that_fails(memory: MemoryStorage) -> None:

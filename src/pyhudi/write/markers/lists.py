@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pyhudi.errors import InvalidRequestError
 from pyhudi.format.files.file_names import MarkerName
 from pyhudi.format.timeline.instant import InstantTime
 from pyhudi.format.timeline.markers import (
@@ -54,7 +55,10 @@ def with_markers(
         if found is None or found.etag is None or found.size != len(known.data):
             return None
         etag = found.etag
-    new = storage.replace(path, data, etag=etag)
+    try:
+        new = storage.replace(path, data, etag=etag)
+    except InvalidRequestError:  # a store that cannot replace: each list is written once
+        return None
     return None if new is None else MarkerList(known.number, data, new)
 
 
