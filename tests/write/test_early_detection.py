@@ -478,6 +478,7 @@ def test_zookeepers_lock_is_held_until_the_marker_is_there(
 ) -> None:
     scene = made("cow")
     storage = FaultyStorage(scene.storage)
+    asked: list[str] = []
     held: list[str] = []
     when: list[list[str]] = []
 
@@ -486,6 +487,7 @@ def test_zookeepers_lock_is_held_until_the_marker_is_there(
             self._path = address.path
 
         def acquire(self, wait_ms: int) -> Played:
+            asked.append(self._path)
             if is_down:
                 raise pyhudi.UnavailableError("no answer", why="a test", next_step="go on")
             held.append(self._path)
@@ -509,6 +511,11 @@ def test_zookeepers_lock_is_held_until_the_marker_is_there(
         assert calls[-1] == marker_path(requested, marker)
     assert len(paths(scene, CLAIM_FOLDER)) == 1
     assert held == []
+    markers.announce(storage, requested, marker)
+    assert len(asked) == (1 if is_down else 2), "a task does not wait before each file"
+    scene.clock.sleep(announcing.LOCK_REST_MS)
+    markers.announce(storage, requested, marker)
+    assert len(asked) == (2 if is_down else 3)
 
 
 # ---- filters

@@ -35,7 +35,6 @@ HEAD_BYTES_MAX: Final = 8 << 10
 BODY_BYTES_MAX: Final = 1 << 20
 REPLY_BYTES_MAX: Final = 1 << 20
 
-_SHORTEST_MARKER = 40
 _METADATA_FOLDER = ".hoodie/"
 _LENGTH = re.compile(r"[0-9]{1,18}")
 #: Each character can be matched in one way only, so that no header takes long to refuse.

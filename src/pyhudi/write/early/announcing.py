@@ -24,6 +24,7 @@ from pyhudi.errors import HudiError
 from pyhudi.format.files.file_names import FileGroupId, MarkerName
 from pyhudi.format.lock.lock_address import ZookeeperAddress
 from pyhudi.format.timeline.instant import InstantTime
+from pyhudi.storage.locks.lock import HeldLock
 from pyhudi.storage.locks.zookeeper_lock import ZookeeperLock
 from pyhudi.storage.objects.claims import Claim, Place, claim_path, clear_claims, taken
 from pyhudi.storage.objects.marker_filters import MarkerFilters
@@ -34,6 +35,9 @@ from pyhudi.write.files.announcing import Announcing, Verdict
 
 #: How long a task waits for ZooKeeper's lock of a file group. Without it the claim has to do.
 LOCK_WAIT_MS = 5_000
+#: How long a task does not ask for one again after it waited in vain: it may have thousands of
+#: files, and may never reach ZooKeeper.
+LOCK_REST_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +94,24 @@ class LookingMarkers:
 
     @contextmanager
     def _locked(self, storage: Storage, group: FileGroupId) -> Iterator[None]:
-        held = None
-        if self.lock is not None:
-            key = f"{group.partition}/{group.file_id}".lstrip("/")
-            address = replace(self.lock, lock_key=key)
-            try:
-                held = ZookeeperLock(storage, self.check.world(), address).acquire(LOCK_WAIT_MS)
-            except HudiError:
-                held = None  # it only keeps Hudi's writers from looking at this moment
+        held = self._lock_of(storage, group)
         try:
             yield
         finally:
             if held is not None:
                 held.release()
+
+    def _lock_of(self, storage: Storage, group: FileGroupId) -> HeldLock | None:
+        """Take ZooKeeper's lock of a file group, if the table's lock is there and it can be had."""
+        if self.lock is None:
+            return None
+        world, seen = self.check.world(), self.check.seen
+        if world.elapsed_ms() < seen.lock_again_ms:
+            return None
+        key = f"{group.partition}/{group.file_id}".lstrip("/")
+        address = replace(self.lock, lock_key=key)
+        try:
+            return ZookeeperLock(storage, world, address).acquire(LOCK_WAIT_MS)
+        except HudiError:  # it only keeps Hudi's writers from looking at this moment
+            seen.rest_from_locks(until_ms=world.elapsed_ms() + LOCK_REST_MS)
+            return None

@@ -73,6 +73,11 @@ class Seen:
         self.filters = RivalFilters()
         self.writers: dict[str, tuple[int, bool]] = {}  # priority, and whether it is a seed
         self.silent_until: dict[str, int] = {}  # found dead, and not asked again before this
+        self.lock_again_ms = 0  # no lock of a file group is asked for before this
+
+    def rest_from_locks(self, *, until_ms: int) -> None:
+        """Note that a lock of a file group was asked for in vain."""
+        self.lock_again_ms = until_ms
 
 
 @dataclass(frozen=True, slots=True)
