@@ -1,8 +1,9 @@
 """May a write that was lost be tried again, and when?
 
-**A write of higher priority** is waited for until it ends, or is found dead and rolled back. A dead
-writer seems alive until its heartbeat is too old. So the wait for each such write lasts that long
-and no longer, because a writer that is alive may take hours.
+**A write that goes first**, by its priority or because ours yields to it (`conflict.announced`), is
+waited for until it ends, or is found dead and rolled back. A dead writer seems alive until its
+heartbeat is too old. So the wait for each such write lasts that long and no longer, because a
+writer that is alive may take hours.
 
 **A resize** of the write's buckets is nothing that its caller has to avoid. Repeating a write
 because of one is not limited by `conflict_retries`. A partition rests between two resizes, so the
@@ -22,7 +23,7 @@ from pyhudi.write.begin import ready
 #: How long to wait for another write that is pending, the first time and at most; in between, twice
 #: as long each time.
 LATER_MS, LATER_MAX_MS = 1_000, 30_000
-#: How often to check whether a write of higher priority has ended.
+#: How often to check whether a write that goes first has ended.
 LOOK_MS = 5_000
 
 
