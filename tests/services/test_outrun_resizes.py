@@ -173,3 +173,16 @@ def test_what_writers_outrun_is_resized_in_smaller_plans_if_they_keep_up(
     assert not done.pending
     found = table.table("r").read(columns=["id", "v"]).to_arrow()
     assert found.num_rows == len(DAYS) * len(KEYS)
+
+
+@pytest.mark.filterwarnings("ignore:target_bytes")
+def test_a_plan_of_another_process_that_writers_outrun_is_made_again_in_smaller_plans() -> None:
+    table = ResizeTable()
+    for day in DAYS:
+        table.put(KEYS, 1, day)
+    policy = ResizePolicy(target_bytes=4096, split_above=1, merge_below=0)
+    planned = resize(table.session("planner"), policy, plan_only=True)
+    assert len(planned.preview.changes) == len(DAYS)
+    done = resize(table.session("e", OutrunWhile(table, 3)), policy)
+    assert [result.inputs for result in done.results] == [1, 1, 1]
+    assert (done.errors, done.pending) == ((), ())

@@ -36,6 +36,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pyhudi.errors import ConflictError
+from pyhudi.format.timeline.resize_plan import ResizePlan
 from pyhudi.plan.resizing.copies import OwedCopy
 from pyhudi.wording import readable
 
@@ -62,11 +63,11 @@ _EARLIER: Final = 0.5
 
 
 class OutrunError(ConflictError):
-    """Writers complete faster than a resize copies what they completed."""
+    """Writers complete faster than a resize copies what they completed. It carries the plan."""
 
-    def __init__(self, what: str, *, why: str, next_step: str, requested: str) -> None:
+    def __init__(self, what: str, *, why: str, next_step: str, plan: ResizePlan) -> None:
         super().__init__(what, why=why, next_step=next_step)
-        self.requested = requested
+        self.plan = plan
 
 
 def load_of(owed: Sequence[OwedCopy]) -> float:
@@ -143,7 +144,9 @@ class Pace:
         return self.refusals >= (CANCEL_REFUSALS if changes == 1 else DIVIDE_REFUSALS)
 
 
-def outrun_error(requested: str, pace: Pace, owed: Sequence[OwedCopy]) -> OutrunError:
+def outrun_error(
+    requested: str, plan: ResizePlan, pace: Pace, owed: Sequence[OwedCopy]
+) -> OutrunError:
     size, files = _sums(owed)
     needed_s = pace.needed_ms(owed) / 1000
     return OutrunError(
@@ -153,5 +156,5 @@ def outrun_error(requested: str, pace: Pace, owed: Sequence[OwedCopy]) -> Outrun
         f" Writers would have to wait for that, and wait for no more than {CLOSE_MS / 1000:g} s",
         next_step="No row is lost, and the next resize makes a new plan. Run it while fewer writes"
         " complete, or let it make fewer buckets at once",
-        requested=requested,
+        plan=plan,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -12,6 +12,7 @@ from pyhudi.commit.pending_plans import load_service_plan
 from pyhudi.errors import ConflictError, HudiError, InvalidRequestError
 from pyhudi.format.table.bucket_migration import ring_settings
 from pyhudi.format.timeline.commit_metadata import WriteStat
+from pyhudi.format.timeline.resize_plan import ResizePlan
 from pyhudi.plan.resizing.changes import ResizePreview
 from pyhudi.plan.resizing.choose import RingLimits
 from pyhudi.plan.resizing.pace import OutrunError
@@ -154,34 +155,42 @@ def _in_smaller_plans(
     """Do what a plan was to do that writers have outrun, in plans of at most half of its size.
 
     Return what all plans have done, with the preview of the first. A plan is halved again if it is
-    outrun, too. One of a single split or merge that is outrun ends it.
+    outrun, too. One of a single split or merge that is outrun ends it, and so does a round in which
+    nothing is planned, because what is left rests.
     """
-    last, left = outrun, _buckets(outrun)
+    error, planned = _outrun(outrun), outrun.planned
     results, errors = [*outrun.results], [*outrun.errors]
-    while left > 0 and last.planned is not None:
-        if (error := _outrun(last)) is not None:
-            if len(last.preview.changes) == 1:
+    left = 0 if error is None else _replaced(error.plan)
+    while left > 0:
+        if error is not None:
+            if len(error.plan.groups) == 1:
                 break
             errors.remove(error)
-            partitions = {change.partition for change in last.preview.changes}
-            policy = policy.half_of(len(partitions), _buckets(last))
+            policy = policy.half_of(len(error.plan.by_partition), _replaced(error.plan))
         last = _executed(service, policy, _planned(session, planning, policy))
         results += last.results
-        errors += last.errors
-        left -= 0 if _outrun(last) else _buckets(last)
-    planned = last.planned or outrun.planned
-    return Resized(outrun.preview, planned, last.pending, tuple(results), tuple(errors))
+        errors += _new(last.errors, errors)
+        if last.planned is None:
+            break
+        error, planned = _outrun(last), last.planned
+        left -= 0 if error else sum(len(change.nodes) for change in last.preview.changes)
+    return Resized(outrun.preview, planned, _pending(service), tuple(results), tuple(errors))
 
 
 def _outrun(done: Resized) -> OutrunError | None:
-    """Return the error of the plan that a call made, if writers have outrun it."""
-    errors = (error for error in done.errors if isinstance(error, OutrunError))
-    return next((error for error in errors if error.requested == done.planned), None)
+    """Return the error of a plan that writers have outrun, whichever process made it."""
+    return next((error for error in done.errors if isinstance(error, OutrunError)), None)
 
 
-def _buckets(done: Resized) -> int:
+def _replaced(plan: ResizePlan) -> int:
     """Return how many buckets a plan replaces."""
-    return sum(len(change.nodes) for change in done.preview.changes)
+    return sum(len(change.inputs) for change in plan.groups)
+
+
+def _new(errors: Iterable[HudiError], known: Sequence[HudiError]) -> list[HudiError]:
+    """Return the errors that are not known: a plan of another process may fail in each round."""
+    texts = set(map(str, known))
+    return [error for error in errors if str(error) not in texts]
 
 
 def _pending(service: Resizes) -> tuple[str, ...]:

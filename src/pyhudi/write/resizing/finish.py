@@ -127,8 +127,9 @@ class ResizeEnd:
         if self._work.requested in self._log.live.closed:
             return True
         if not pace.may_close(owed):
-            if pace.must_cancel(len(self._work.plan.groups)):
-                raise outrun_error(self._work.requested, pace, owed)
+            plan = self._work.plan
+            if pace.must_cancel(len(plan.groups)):
+                raise outrun_error(self._work.requested, plan, pace, owed)
             return False
         stats = (*self._bases, *self._copies.stats)
         note_made(self._log.storage, self._work.requested, stats)
