@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,11 +44,34 @@ def peak_memory_mb(process: int | str = "self") -> float:
     raise RuntimeError("this system does not report a process's peak memory")
 
 
+@dataclass(frozen=True)
+class _Ticks:
+    """What a process took, and what its children took that ended and were waited for."""
+
+    own: int
+    children: int
+
+
+def _ticks_of(stat: Sequence[str]) -> _Ticks:
+    user, system, childrens_user, childrens_system = map(int, stat[11:15])
+    return _Ticks(user + system, childrens_user + childrens_system)
+
+
+def _missing(before: Mapping[int, _Ticks], now: Mapping[int, _Ticks]) -> int:
+    """Return how many ticks of ended processes no parent has; 0 if it is a matter of rounding."""
+    ended = [ticks for pid, ticks in before.items() if pid not in now]
+    had = sum(ticks.children for pid, ticks in before.items() if pid in now)
+    gained = sum(ticks.children for ticks in now.values()) - had
+    missing = sum(ticks.own + ticks.children for ticks in ended) - gained
+    return missing if missing > 4 * len(ended) else 0
+
+
 class ProcessTree:
     """A process of another program, and all that descend from it."""
 
     def __init__(self, root: int) -> None:
         self._root = root
+        self._known: dict[int, _Ticks] = {}
 
     def cost_of(self, work: Callable[[], object]) -> Cost:
         """Return what it takes the tree to answer, as the caller measures it."""
@@ -58,10 +81,22 @@ class ProcessTree:
         return Cost(self.cpu_s() - cpu, wall_s)
 
     def cpu_s(self) -> float:
-        """All processes' own seconds, and those of children that ended and were waited for."""
+        """All processes' own seconds, and those of children that ended and were waited for.
+
+        AssertionError if one has ended since the last time, and its seconds are nowhere.
+        """
+        now = self._ticks()
+        if _missing(self._known, now):  # one that ends meanwhile may be in neither place
+            time.sleep(0.2)
+            now = self._ticks()
+        missing = _missing(self._known, now)
+        assert not missing, f"{missing} ticks are lost: a process ended, and none waited for it"
+        self._known = now
+        return sum(ticks.own + ticks.children for ticks in now.values()) / os.sysconf("SC_CLK_TCK")
+
+    def _ticks(self) -> dict[int, _Ticks]:
         stats = _process_stats()
-        ticks = sum(sum(map(int, stats[pid][11:15])) for pid in self._members(stats))
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return {pid: _ticks_of(stats[pid]) for pid in self._members(stats)}
 
     def peak_memory_mb(self, command: str) -> float:
         """The most that one of the processes with these words in its command line ever held."""

@@ -26,7 +26,7 @@ from conformance.client import JudgeMissingError
 LOGS = 5
 CPU_GOAL = 5.0
 #: The processes that merge rows.
-PROCESSES = {LOCAL: "python", SPARK: "pyspark.daemon", HUDI: "java"}
+PROCESSES = {LOCAL: "python", SPARK: "pyspark.worker", HUDI: "java"}
 
 
 @dataclass(frozen=True)

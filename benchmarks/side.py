@@ -13,6 +13,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +41,8 @@ SESSION = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": CODEC,
     "spark.log.level": "ERROR",
+    "spark.python.daemon.module": "waited_daemon",  # killed workers count, too
+    "spark.executorEnv.PYTHONPATH": str(Path(__file__).parent),
 }
 
 Row = dict[str, Any]

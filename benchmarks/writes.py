@@ -62,7 +62,7 @@ PROGRAMS = {
     "parquet": (".venv", "99", "python", str(HERE / "pyhudi_side.py"), "parquet", "0"),
 }
 LOAD_WITH = {"pyhudi": "append", "Hudi": "bulk_insert", "parquet": "write"}
-PYTHON_WORKERS = "pyspark.daemon"
+PYTHON_WORKERS = "pyspark.worker"
 
 
 # -- the rows
