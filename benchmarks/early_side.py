@@ -59,19 +59,20 @@ def prepare(sources: list[str]) -> Row:
     return {}
 
 
-def create(table: str, buckets: int, source: str) -> Row:
-    """A copy-on-write table with these rows in it."""
-    rows = read_rows(source)
-    pyhudi.create_table(
+def create(table: str, buckets: int, sources: list[str]) -> Row:
+    """A copy-on-write table with these rows in it, one source after the other."""
+    created = pyhudi.create_table(
         table,
-        rows.schema,
+        pq.read_table(sources[0]).schema,
         record_key=RECORD_KEY,
         partition_by=PARTITION,
         ordering=ORDERING,
         buckets=pyhudi.SimpleBuckets(buckets),
         table_type="cow",
         upkeep=False,
-    ).append(rows)
+    )
+    for source in sources:
+        created.append(pq.read_table(source))
     return {}
 
 
@@ -105,48 +106,61 @@ def upsert_here(table: str, source: str, early: Row, markers: str) -> Row:
 
 
 class Held:
-    """A write in a thread, which is held where it asks to be completed."""
+    """A write in a thread, which is held where it asks to be completed, or has so many files."""
 
-    def __init__(self, table: str, source: str) -> None:
+    def __init__(self, table: str, source: str, files_max: int | None) -> None:
         self._is_there, self._may_go_on = threading.Event(), threading.Event()
         self._inner = open_storage(table)
+        self._files_max = files_max
         self.files = 0
         opened = opened_on(self, settings_of(OFF))
         self._thread = ThreadPoolExecutor(1)
-        self.result = self._thread.submit(opened.upsert, read_rows(source))
-        self._is_there.wait(HELD_S)
+        self._result = self._thread.submit(opened.upsert, read_rows(source))
+        assert self._is_there.wait(HELD_S), "the write did not get where it is held"
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     def create_from(self, path: str, chunks: Iterator[bytes]) -> int | None:
+        if self.files == self._files_max:
+            self._wait()
         self.files += 1
         return self._inner.create_from(path, chunks)
 
     def create(self, path: str, data: bytes) -> bool:
         if path.startswith(LOG_FOLDER) and self.files:
-            self._is_there.set()
-            self._may_go_on.wait(HELD_S)
+            self._wait()
         return self._inner.create(path, data)
 
-    def release(self) -> None:
+    def _wait(self) -> None:
+        self._is_there.set()
+        self._may_go_on.wait(HELD_S)
+
+    def release(self) -> bool:
+        """Let it go on; True if it completed."""
         self._may_go_on.set()
-        self.result.result(HELD_S)
-        self._thread.shutdown()
+        try:
+            self._result.result(HELD_S)
+        except pyhudi.ConflictError:
+            return False
+        finally:
+            self._thread.shutdown()
+        return True
 
 
 _held: list[Held] = []
 
 
-def hold(table: str, source: str) -> Row:
-    _held.append(Held(table, source))
+def hold(table: str, source: str, files_max: int | None = None) -> Row:
+    _held.append(Held(table, source, files_max))
     return {"files": _held[-1].files}
 
 
 def release() -> Row:
-    for held in _held:
-        held.release()
-    return {"completed": len(_held)}
+    """Let all writes go on that are held; say how many completed, and when the last did."""
+    completed = sum([held.release() for held in _held])
+    _held.clear()
+    return {"completed": completed, "ended": time.monotonic()}
 
 
 def spark_commands() -> dict[str, Callable[..., Row]]:
@@ -169,6 +183,7 @@ def main(engine: str) -> None:
         "release": release,
     }
     serve(sink, here if engine == "local" else {**here, **spark_commands()})
+    release()  # what is still held would keep this process
 
 
 if __name__ == "__main__":
