@@ -33,7 +33,7 @@ from pyhudi.format.timeline.instant import Action
 from pyhudi.plan.resizing import pace
 from pyhudi.plan.resizing.copies import OwedCopy
 from pyhudi.plan.resizing.pace import Pace
-from pyhudi.services.archiving import run as archiving
+from pyhudi.services.archiving import execute as archiving
 from pyhudi.services.resizing.execute import Resizes
 from pyhudi.session.session import TableSession
 from pyhudi.table.file_group import LogFile
